@@ -1,92 +1,27 @@
-"""The ``trajectory-guard-collector`` command."""
+"""The ``trajectory-guard-collector`` command. What takes time to load is loaded once signals are handled."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from trajectory_guard_collector.command_line import FINE, Program, print_config, refuse, remark
+from trajectory_guard_collector.early_stop import stoppable
 
-if TYPE_CHECKING:
-    from trajectory_guard_collector.config.models import CollectorConfig
-
-PROGRAM: Final = "trajectory-guard-collector"
-COMPONENTS: Final = {
-    "receivers": {
-        "otlp": "OTLP over gRPC and HTTP (protobuf and JSON): traces are scored, metrics and logs forwarded",
-    },
-    "exporters": {
-        "otlp": "OTLP over gRPC",
-        "otlphttp": "OTLP over HTTP, protobuf",
-        "langfuse": "Langfuse's OTLP endpoint, traces only",
-        "debug": "prints verdicts live",
-    },
-}
+SERVING: Final = ("run",)
+"""Commands that end with status 0 if they are asked to stop, however early."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status: 0 fine, 1 failed while running, 2 bad configuration or usage."""
-    program = Program(
-        PROGRAM, "One OTLP service that scores the agents of many services and forwards all telemetry.",
-        feature="the collector", extra="collector", example="queue.storage=/data",
-    )  # fmt: skip
-    program.add(
-        "run", _run, "receive, score and forward; without a configuration: localhost, debug exporter", serves=True
-    )
-    program.add("validate", _validate, "check a configuration and the files it names; starts nothing")
-    program.add("print-config", _print_config, "the effective configuration as YAML, secrets hidden")
-    program.add("components", _components, "receivers and exporters there are", configured=False)
-    return program.run(argv)
+    arguments = sys.argv[1:] if argv is None else argv
 
+    def program() -> int:
+        from trajectory_guard_collector.commands import run
 
-def _run(options: argparse.Namespace) -> int:
-    from trajectory_guard_collector.app.run import run
+        return run(arguments, serving=SERVING)
 
-    return run(_checked(options))
-
-
-def _validate(options: argparse.Namespace) -> int:
-    from trajectory_guard_collector.config.render import storage_mistakes
-    from trajectory_guard_collector.gateway.memory_limiter import unusable_limit
-
-    config = _checked(options)
-    with suppress(ImportError):  # ``run`` names what is missing
-        import trajectory_guard_collector.app.service  # noqa: F401  a collector needs memory for its modules
-    too_small = unusable_limit(config.memory_limiter)
-    remark(PROGRAM, config.guard)
-    refuse([*storage_mistakes(config), *([too_small] if too_small is not None else [])])
-    return FINE
-
-
-def _print_config(options: argparse.Namespace) -> int:
-    config = _loaded(options)
-    remark(PROGRAM, config.guard)
-    return print_config(config)
-
-
-def _loaded(options: argparse.Namespace) -> CollectorConfig:
-    from trajectory_guard_collector.config.load import load_config
-
-    return load_config(options.config, overrides=options.overrides)
-
-
-def _checked(options: argparse.Namespace) -> CollectorConfig:
-    from trajectory_guard_collector.config.render import unusable_files
-
-    config = _loaded(options)
-    refuse(unusable_files(config))
-    return config
-
-
-def _components(options: argparse.Namespace) -> int:
-    for kind, known in COMPONENTS.items():
-        print(f"{kind}:")
-        for name, meaning in known.items():
-            print(f"  {name:<10}{meaning}")
-    return FINE
+    return stoppable(program) if arguments and arguments[0] in SERVING else program()
 
 
 if __name__ == "__main__":

@@ -163,8 +163,11 @@ def _evaluating() -> list[Json]:
         graph("Evictions", "Trajectories forgotten. idle: nothing came for guard.idle_ttl_s. full: too many at a "
               "time, running ones lose their score. Healthy: idle only.",
               query(_events("trajectory_guard_evictions_total", "reason"), "{{reason}}"), bars=True),
-        graph("Own errors by place", "Healthy: empty. The log has the first of each kind.",
-              query(_events("trajectory_guard_errors_total", "where"), "{{where}}"), bars=True),
+        graph("Own errors by place", "Healthy: empty. The log has the first of each kind. Lines not written: nobody "
+              "reads standard error or standard output.",
+              query(_events("trajectory_guard_errors_total", "where"), "{{where}}"),
+              query(_events("trajectory_guard_dropped_lines_total", "stream"), "lines not written: {{stream}}"),
+              bars=True),
         graph("Label values beyond the bound", "Services, agents and tools counted as other from then on. Healthy: "
               "empty; else raise telemetry.max_label_values.",
               query(_events("trajectory_guard_label_overflow_total", "label"), "{{label}}"), bars=True),

@@ -28,6 +28,7 @@ SETS: Final = (
     "ninth",
     "tenth",
     "eleventh",
+    "twelfth",
 )
 """See ``tests/data/README.md``: which of them the rules were tuned on."""
 

@@ -161,7 +161,7 @@ def test_what_no_collector_can_be_made_of_is_a_bad_configuration(
         raise ValueError("exporters.otlp.tls.ca_file: ca.pem: holds no PEM certificate")
 
     monkeypatch.setattr("trajectory_guard_collector.app.service.Collector", changed_since)
-    monkeypatch.setattr("trajectory_guard_collector.telemetry.logs.configure", lambda level: None)
+    monkeypatch.setattr("trajectory_guard_collector.telemetry.logs.configure", lambda level, **_: None)
     assert main(["run"]) == 2
     assert capsys.readouterr().err == (
         "trajectory-guard-collector: exporters.otlp.tls.ca_file: ca.pem: holds no PEM certificate\n"
@@ -215,9 +215,10 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(tmp_path: Pa
 # --- running ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_signal_while_modules_are_loaded_is_a_graceful_stop(tmp_path: Path) -> None:
+@pytest.mark.parametrize("loaded", ["argparse", "pydantic", "yaml"])
+def test_a_signal_while_modules_are_loaded_is_a_graceful_stop(tmp_path: Path, loaded: str) -> None:
     """An orchestrator that replaces a pod sees no failure, however early it asks."""
-    (tmp_path / "yaml.py").write_text(
+    (tmp_path / f"{loaded}.py").write_text(
         "import os, signal, time\nos.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(60)\n", encoding="utf-8"
     )
     path = os.pathsep.join([str(tmp_path), *sys.path])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -67,11 +68,14 @@ def test_the_name_of_an_agent_that_arrives_late_changes_the_verdict() -> None:
     assert after != before
 
 
-def test_ancestors_are_found_through_spans_that_say_nothing_of_agents() -> None:
+@pytest.mark.parametrize("order", permutations(range(3)))
+def test_ancestors_are_found_through_spans_that_say_nothing_of_agents(order: tuple[int, ...]) -> None:
+    """Even if such a span is the first one of its trace."""
     scorer = new_scorer()
-    scorer.score(request(tool("t", conversation=None, parent="middle")))
-    scorer.score(request(span("middle", {"code.function": "run"}, parent="agent")))
-    scorer.score(request(agent("agent", "bob", "conv")))
+    middle = span("middle", {"code.function": "run"}, parent="agent")
+    spans = [tool("t", conversation=None, parent="middle"), middle, agent("agent", "bob", "conv")]
+    for at in order:
+        scorer.score(request(spans[at]))
     assert steps(scorer) == {"conv": 1}
     assert next(iter(scorer.registry)).agents == ("bob",)
 

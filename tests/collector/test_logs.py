@@ -37,8 +37,13 @@ def _logging_as_before() -> Iterator[None]:
 @pytest.fixture
 def lines(_logging_as_before: None) -> Lines:
     stream = io.StringIO()
-    configure("info", stream)
-    return lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
+    output = configure("info", stream)
+
+    def read() -> list[dict[str, Any]]:
+        output.flush()
+        return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+    return read
 
 
 def test_a_line_says_when_how_bad_who_and_what(lines: Lines) -> None:

@@ -42,7 +42,7 @@ LABELS = {
     "where": "evaluate", "status": "OK", "reason": "idle", "how": "reordered",
     "action": "raised", "gen_ai_request_model": "large", "event": "calls", "trajectory_guard_budget_scope": "service",
     "trajectory_guard_budget_name": "shop", "trajectory_guard_budget_limit": "10.00 USD",
-    "trajectory_guard_budget_percent": "80",
+    "trajectory_guard_budget_percent": "80", "stream": "stderr",
 }  # fmt: skip
 BY_THE_COLLECTOR = (telemetry.UPTIME, telemetry.MEMORY_RSS, telemetry.CPU_SECONDS, telemetry.LABEL_OVERFLOW)
 

@@ -35,7 +35,8 @@ RUNS = list(lines(DATA / "trajectories_sample.jsonl.gz"))
 
 
 def deliveries(requests: list[bytes], seed: str) -> dict[str, list[bytes]]:
-    """The same spans in order, merged, shuffled, backwards, delivered twice, and twice in another order."""
+    """The same spans in order, merged, shuffled, backwards, those without agents first, delivered twice, and twice in
+    another order."""
     shuffled = requests[:]
     random.Random(seed).shuffle(shuffled)
     return {
@@ -44,6 +45,7 @@ def deliveries(requests: list[bytes], seed: str) -> dict[str, list[bytes]]:
         "batches of three": split(shuffled, [3] * len(requests)),
         "shuffled": shuffled,
         "backwards": requests[::-1],
+        "those without agents first": sorted(requests, key=lambda data: bool(views(data))),
         "every span twice": [one for data in requests for one in (data, data)],
         "again in another order": requests + shuffled,
     }

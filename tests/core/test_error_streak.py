@@ -104,12 +104,15 @@ USED_UP = {
 def test_nothing_but_one_error_is_nudged_whatever_is_called(kind: str, calls_a_turn: int) -> None:
     text, outcome = USED_UP[kind]
     steps = [
-        record(f"tool{at % 5}", {"about": f"topic {at * 37}"}, text, outcome, batch=str(at // calls_a_turn), t=float(at))
+        record(
+            f"tool{at % 5}", {"about": f"topic {at * 37}"}, text, outcome, batch=str(at // calls_a_turn), t=float(at)
+        )
         for at in range(16 * calls_a_turn)
     ]
     verdicts = evaluate(steps)
     first = first_level(verdicts)
-    assert first is not None and first // calls_a_turn in (5, 6, 7)
+    assert first is not None
+    assert first // calls_a_turn in (5, 6, 7)
     assert [one.rule for one in verdicts[first].detections] == ["same_error"]
     assert first_level(verdicts[: 12 * calls_a_turn], Level.STOP) is None
 

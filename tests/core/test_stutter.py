@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
-from tests.helpers import evaluate, fired, record
+from tests.helpers import evaluate, fired, first_level, record
 from trajectory_guard.core.detectors import TYPE_I
+from trajectory_guard.core.policy import Level
 from trajectory_guard.core.settings import EngineSettings
 from trajectory_guard.core.steps import StepRecord
 
@@ -173,3 +175,41 @@ def test_copies_of_a_call_within_one_model_turn_count_once(copies: int) -> None:
     assert fired(evaluate(labelled), TYPE_I) == []
     overlapping = [record("search", CALL, "closed on Mondays", t=10.0 + n / 10, dur=1.0) for n in range(copies)]
     assert fired(evaluate(overlapping), TYPE_I) == []
+
+
+BATCHES = {
+    "postgres": ("DELETE FROM log WHERE id IN (SELECT id FROM log WHERE old LIMIT 5000)", "DELETE 5000"),
+    "mysql": ("delete from sessions where expires < now() limit 10000", "Query OK, 10000 rows affected (0.41 sec)"),
+    "sql server": ("UPDATE TOP (500) orders SET migrated = 1 WHERE migrated = 0", '{"rowcount": 500}'),
+    "oracle": ("DELETE FROM audit_trail WHERE stamped < SYSDATE - 90 AND ROWNUM <= 2000", "2000 rows deleted."),
+}
+
+
+@pytest.mark.parametrize("kind", BATCHES)
+def test_a_statement_that_takes_the_next_rows_each_time_is_no_repeat(kind: str) -> None:
+    query, answer = BATCHES[kind]
+    full = [record("run_sql", {"query": query}, answer, t=at * 6.0) for at in range(40)]
+    assert first_level(evaluate(full)) is None
+    bound = next(one for one in re.findall(r"\d+", answer) if len(one) > 2)
+    empty = [record("run_sql", {"query": query}, answer.replace(bound, "0"), t=at * 6.0) for at in range(6)]
+    assert first_level(evaluate(empty)) is not None
+
+
+TIMINGS = {
+    "criterion": "parse_large  time: [18.{0} ms 18.{1} ms 18.{2} ms]",
+    "a line a case": "join_large: 41{0}.{1} ms",
+    "hyperfine": "Time (mean ± σ): 14{0}.{1} ms ± 2.{2} ms",
+    "in German": "Antwortzeit: 2{0},{1} s",
+}
+
+
+@pytest.mark.parametrize("kind", TIMINGS)
+def test_a_benchmark_may_be_run_eight_times(kind: str) -> None:
+    times = [(3, 4, 5), (4, 5, 6), (7, 1, 3), (5, 8, 9), (2, 6, 7), (9, 1, 2), (6, 3, 8), (1, 7, 4)]
+    steps = [
+        record("shell", {"cmd": "bench --case large"}, TIMINGS[kind].format(*digits), t=at * 9.0)
+        for at, digits in enumerate(times * 3)
+    ]
+    verdicts = evaluate(steps)
+    assert first_level(verdicts[:8]) is None
+    assert first_level(verdicts, Level.STOP) is None

@@ -194,7 +194,9 @@ def plain_is_duplicate(span: SpanView, above: Sequence[SpanView], table: Dialect
             return True
         if carries and not any(plain_is_agent(between, table) for between in above[:place]):
             return True
-    return False
+    served = span.kind == "server" or (bool(above) and above[0].name == "mcp.server")
+    sessions = [one for one in above if one.attributes.get("traceloop.span.kind") == "session"]
+    return served and carries and any(one.scope.endswith(".mcp.instrumentation") for one in sessions)
 
 
 # --- the comparison --------------------------------------------------------------------------------------------

@@ -111,3 +111,34 @@ def test_a_result_in_a_content_block_that_finds_nothing_is_empty() -> None:
     step = extract_step(blocks, ancestors=[ROOT])
     assert step is not None
     assert (step.outcome_type, step.result) == ("empty", "No results")
+
+
+@pytest.mark.parametrize("text", ["Error executing tool boom: no such file", "Error calling tool 'boom': no such file"])
+def test_the_text_that_servers_give_a_call_that_raised_is_an_error(text: str) -> None:
+    step = extract_step(framework(1, "boom", json.dumps({"type": "text", "text": text})), ancestors=[ROOT])
+    assert step is not None
+    assert step.outcome_type == "error"
+
+
+SESSION = span_view(
+    {"traceloop.span.kind": "session"}, "mcp.client.session", span_id="5" * 16, parent_id="f" * 16, start=0.5, end=900.0,
+    scope="opentelemetry.instrumentation.mcp.instrumentation",
+)  # fmt: skip
+
+
+def served(at: int, **fields: Any) -> SpanView:
+    """The span of a server in the same process, which stands below the client's session and not below the call."""
+    span = transport(at, "tools/call search", SESSION.span_id)
+    return span._replace(**{"span_id": f"3{at:015x}", "kind": "server", "scope": "fastmcp", **fields})
+
+
+def test_a_call_within_a_clients_session_is_the_clients() -> None:
+    spans = [ROOT, SESSION, framework(1), transport(1), served(1)]
+    assert [step.dialect for step in extract_steps(spans)] == ["openinference"]
+
+
+@pytest.mark.parametrize("without", [SESSION, None])
+def test_a_client_or_a_server_alone_reports_the_call(without: SpanView | None) -> None:
+    alone = served(1) if without is SESSION else served(1, kind="client")
+    spans = [one for one in (ROOT, SESSION, alone) if one is not without]
+    assert [step.tool_name for step in extract_steps(spans)] == ["search"]

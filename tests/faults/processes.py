@@ -79,6 +79,8 @@ class _Process(ABC):
 
     def __init__(self, log: Path, environment: Mapping[str, str] | None = None) -> None:
         self.log = log
+        self.streams: dict[str, int] = {}
+        """Descriptors for ``stdout`` and ``stderr`` in place of the log."""
         self._environment = environment or {}
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -94,7 +96,8 @@ class _Process(ABC):
         path = os.pathsep.join(filter(None, sys.path))
         environment = {**os.environ, "PYTHONPATH": path, **self._environment}
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(self.command(), stdout=log, stderr=log, env=environment)
+            streams: dict[str, Any] = {"stdout": log, "stderr": log, **self.streams}
+            self._process = subprocess.Popen(self.command(), env=environment, **streams)
 
     @property
     def pid(self) -> int:
@@ -147,7 +150,7 @@ class Collector(_Process):
     def __init__(
         self, folder: Path, exporters: Mapping[str, Any], *, auth: Mapping[str, Any] | None = None,
         grpc: Mapping[str, Any] | None = None, http: Mapping[str, Any] | None = None,
-        **sections: Any,
+        telemetry: Mapping[str, Any] | None = None, **sections: Any,
     ) -> None:  # fmt: skip
         super().__init__(folder / "collector.log")
         self._client = httpx.Client(timeout=20.0, verify=False, limits=httpx.Limits(max_keepalive_connections=0))
@@ -160,7 +163,7 @@ class Collector(_Process):
         self._config.write_text(
             json.dumps({
                 "receivers": {"otlp": {"protocols": protocols, **({"auth": auth} if auth else {})}},
-                "telemetry": {"endpoint": f"127.0.0.1:{self.admin_port}"},
+                "telemetry": {"endpoint": f"127.0.0.1:{self.admin_port}", **(telemetry or {})},
                 "exporters": {name: {"retry_on_failure": FAST, **section} for name, section in exporters.items()},
                 **sections,
             })

@@ -47,6 +47,7 @@ SEMANTIC_KERNEL = ("semantic_kernel", "semantic_kernel", "semantic_kernel_agent"
 OPENINFERENCE_BEDROCK = "openinference.instrumentation.bedrock"
 GENAI_OFFICIAL = ("opentelemetry.instrumentation.google_genai", "google_genai_client", ("official",))
 OPENAI_AGENTS_JS = ("openai_js", "@openai/agents", "openai_agents_js")
+FASTMCP = ("fastmcp", "fastmcp_session")
 PYDANTIC_AI = ("pydantic_ai", "pydantic_ai_deferred")
 HAYSTACK, CREWAI = ("haystack", "haystack", "haystack_agent"), ("crewai", "crewai", "crewai_crew")
 ADK_CONTENT = {OPT_IN: LATEST, "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"}
@@ -117,6 +118,10 @@ RUNS = {
     "pydantic-ai-native5__deferred": Run("pydantic_ai", *PYDANTIC_AI),
     "pydantic-ai-nocontent__deferred": Run("pydantic_ai", *PYDANTIC_AI, ("nocontent",)),
     "pydantic-ai-1.10__deferred": Run("pydantic_ai_1", *PYDANTIC_AI, ("old",)),
+    "openai-agents-openinference-mcp__main": Run("openai_agents", "agents.mcp", "openai_agents_mcp"),
+    "mcp-fastmcp__session": Run("fastmcp", *FASTMCP),
+    "mcp-traceloop-fastmcp__session": Run("fastmcp_3", *FASTMCP, ("traceloop",)),
+    "mcp-traceloop-fastmcp2__session": Run("fastmcp_2", *FASTMCP, ("traceloop",)),
     "agent-framework-stream__main": Run("agent_framework", "agent_framework", "agent_framework_agent"),
 }
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")

@@ -14,10 +14,11 @@ from typing import Any, Final, Protocol
 from trajectory_guard import __version__
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.app import descriptors
-from trajectory_guard_collector.command_line import FAILED, FINE, STOPPING
+from trajectory_guard_collector.command_line import FAILED
 from trajectory_guard_collector.config.models import CollectorConfig
 from trajectory_guard_collector.config.process_variables import ignored_variables
 from trajectory_guard_collector.config.render import unusable_storage
+from trajectory_guard_collector.early_stop import FINE, STOPPING
 from trajectory_guard_collector.errors import StartError
 from trajectory_guard_collector.telemetry import logs
 
@@ -62,7 +63,8 @@ def run(config: CollectorConfig) -> int:
     from trajectory_guard_collector.app.service import Collector
     from trajectory_guard_collector.gateway.memory_limiter import unusable_limit
 
-    logs.configure(config.telemetry.log_level)
+    telemetry = config.telemetry
+    output = logs.configure(telemetry.log_level, max_mib=telemetry.max_unwritten_mib, flush_s=telemetry.flush_timeout_s)
     for line in ignored_variables(config.guard):
         logger.warning("%s", line)
     too_small = unusable_limit(config.memory_limiter)
@@ -75,9 +77,10 @@ def run(config: CollectorConfig) -> int:
     descriptors.raise_limit()
     gc.set_threshold(*_GC_THRESHOLDS)
     try:
-        collector = Collector(config)
+        collector = Collector(config, output)
     except (ValueError, OSError) as error:
         raise ConfigError(str(error)) from error
+    logs.log_uncaught()
     gc.collect()
     gc.freeze()  # 73,000 objects that stay: a full collection takes 37 ms for them alone, in which no span is answered
     return _loop_runner()(serve(collector))

@@ -37,6 +37,7 @@ from trajectory_guard_collector.scoring.trajectory import Trajectory
 from trajectory_guard_collector.state.wal import wal_entry_of
 from trajectory_guard_collector.state.writer import StateWriter
 from trajectory_guard_collector.telemetry import catalogue
+from trajectory_guard_collector.telemetry.logs import Output
 from trajectory_guard_collector.telemetry.metrics import Metrics
 from trajectory_guard_collector.telemetry.spending import SpendingMetrics
 
@@ -58,21 +59,27 @@ class Collector:
 
     Parameters:
         config: the whole configuration.
+        output: writes what the debug exporter prints, and counts the lines it drops; None: print at once.
 
     Raises:
         ConfigError: the token file, or that of the ledger, cannot be used.
         StartError: from ``start``: a port is taken, a file cannot be read, the storage is in use.
     """
 
-    def __init__(self, config: CollectorConfig) -> None:
+    def __init__(self, config: CollectorConfig, output: Output | None = None) -> None:
         self.config = config
+        self._print: Callable[[str], object] = output.print_line if output is not None else print
         self.endpoints: dict[str, str] = {}
         self.metrics = Metrics(max_label_values=config.telemetry.max_label_values)
         self.scorer = _scorer(config, self.metrics)
         self._limiter = MemoryLimiter(config.memory_limiter, self.metrics, shed=self.scorer.shed)
-        self._store = Store(config.queue) if config.queue.storage is not None else None
+        self._store = None
+        if config.queue.storage is not None:
+            self._store = Store(
+                config.queue, saved_anew=lambda: self.metrics.add(catalogue.ERRORS, where="storage.deleted")
+            )
         self._hops = Hops()
-        self._delivery = Delivery(config, self.metrics, self._store, via=self._hops.header)
+        self._delivery = Delivery(config, self.metrics, self._store, via=self._hops.header, write=self._print)
         self._scores = score_writers(
             config.exporters,
             self.metrics,
@@ -111,6 +118,8 @@ class Collector:
         self._phase = _STARTING
         self.metrics.watch(catalogue.ACTIVE, lambda: len(self.scorer.registry))
         self.metrics.watch_group(catalogue.BY_SCORE, self._by_score)
+        if output is not None:
+            output.count_dropped(self.metrics)
         if self.scorer.spending is not None:
             self.metrics.before_scrape(SpendingMetrics(self.scorer.spending, self.metrics))
 
@@ -118,7 +127,7 @@ class Collector:
         redact = self.config.guard.redact
         listeners: list[Listener] = [VerdictLog(redact=redact).notify]
         if any(name.partition("/")[0] == "debug" for name in self.config.exporters):
-            listeners.append(VerdictPrinter(redact=redact).notify)
+            listeners.append(VerdictPrinter(redact=redact, write=self._print).notify)
         return [*listeners, *(writer.notify for writer in self._scores)]
 
     # --- life ------------------------------------------------------------------------------------------------

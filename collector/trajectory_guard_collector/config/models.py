@@ -37,6 +37,7 @@ from trajectory_guard_collector.config.self_reference import self_references
 from trajectory_guard_collector.config.tokens import SENDERS
 from trajectory_guard_collector.otlp.bounds import MAX_ELEMENTS, MAX_FIELDS
 from trajectory_guard_collector.otlp.signals import Signal
+from trajectory_guard_collector.telemetry.line_writer import FLUSH_S, MAX_MIB
 
 Endpoint = Annotated[str, AfterValidator(is_endpoint)]
 Token = Annotated[SecretStr, AfterValidator(is_token)]
@@ -348,7 +349,7 @@ class Trajectories(Model):
     """Spans of a trajectory, beyond those, that are recognised if they are delivered again; 8 bytes each. 1,024 of them
     are saved."""
     max_traces: int = Field(default=20_000, ge=1)
-    """Traces remembered for identity."""
+    """Traces remembered for identity, and spans remembered that arrive before the first agent span of their trace."""
     max_spans_per_trace: int = Field(default=1_024, ge=1)
     """Spans of a trace remembered as possible ancestors."""
     max_traces_mib: float = Field(default=128.0, gt=0.0)
@@ -380,6 +381,11 @@ class Telemetry(Model):
     """Certificates of that port; plain text without."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Level of the JSON log lines on standard error."""
+    max_unwritten_mib: float = Field(default=MAX_MIB, gt=0.0)
+    """Log lines that may wait for the reader of standard error, and as many lines of the debug exporter for that of
+    standard output; further ones are dropped and counted."""
+    flush_timeout_s: float = Field(default=FLUSH_S, ge=0.0)
+    """Seconds for which the end of the process waits until its last lines are written."""
     max_label_values: int = Field(default=200, ge=1)
     """Distinct services, agents and tools in metrics; further ones count as ``other``."""
 

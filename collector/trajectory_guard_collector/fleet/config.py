@@ -24,6 +24,7 @@ from trajectory_guard_collector.config.models import Auth, ClientTls, Exporter, 
 from trajectory_guard_collector.config.pem import why_unreadable
 from trajectory_guard_collector.config.render import unusable_tokens
 from trajectory_guard_collector.config.tokens import HANDS, READERS
+from trajectory_guard_collector.telemetry.line_writer import FLUSH_S, MAX_MIB
 
 Endpoint = Annotated[str, AfterValidator(is_endpoint)]
 
@@ -221,6 +222,10 @@ class Telemetry(Model):
     """``host:port`` of ``/metrics``, ``/healthz`` and ``/readyz``; null switches it off."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Level of the JSON log lines on standard error."""
+    max_unwritten_mib: float = Field(default=MAX_MIB, gt=0.0)
+    """Log lines that may wait for the reader of standard error; further ones are dropped and counted."""
+    flush_timeout_s: float = Field(default=FLUSH_S, ge=0.0)
+    """Seconds for which the end of the process waits until its last lines are written."""
     max_label_values: int = Field(default=200, ge=1)
     """Distinct services, agents and tools in metrics; further ones count as ``other``."""
 

@@ -15,9 +15,10 @@ from typing import Final
 from trajectory_guard import __version__
 from trajectory_guard.config import ConfigError
 from trajectory_guard.integrations.langfuse.client import INSTALL
-from trajectory_guard_collector.command_line import FAILED, FINE, STOPPING
+from trajectory_guard_collector.command_line import FAILED
 from trajectory_guard_collector.config.directories import why_not_made, why_unusable
 from trajectory_guard_collector.config.process_variables import ignored_variables
+from trajectory_guard_collector.early_stop import FINE, STOPPING
 from trajectory_guard_collector.errors import StartError
 from trajectory_guard_collector.fleet import catalogue
 from trajectory_guard_collector.fleet.admin import Topology
@@ -109,12 +110,16 @@ def run_scores(config: FleetConfig) -> int:
 
 
 def _prepared(config: FleetConfig) -> Metrics:
-    logs.configure(config.telemetry.log_level)
+    telemetry = config.telemetry
+    output = logs.configure(telemetry.log_level, max_mib=telemetry.max_unwritten_mib, flush_s=telemetry.flush_timeout_s)
+    logs.log_uncaught()
     for line in ignored_variables(config.guard):
         logger.warning("%s", line)
-    if config.telemetry.log_level != "debug":
+    if telemetry.log_level != "debug":
         logging.getLogger("quixstreams").setLevel(max(logging.WARNING, logging.getLogger().level))
-    return Metrics(max_label_values=config.telemetry.max_label_values, more=catalogue.METRICS)
+    metrics = Metrics(max_label_values=telemetry.max_label_values, more=catalogue.METRICS)
+    output.count_dropped(metrics)
+    return metrics
 
 
 def _log_start(config: FleetConfig) -> None:

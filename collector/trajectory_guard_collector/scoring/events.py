@@ -4,9 +4,8 @@ counts each finding once. For people, it also prints a line for each event, or l
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-from typing import Final, NamedTuple, TextIO
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import Spent
@@ -162,17 +161,17 @@ class VerdictPrinter:
 
     Parameters:
         redact: print no excerpts of arguments or results.
-        stream: receives the lines; standard output by default.
+        write: receives the lines; prints them on standard output by default.
     """
 
-    def __init__(self, *, redact: bool = False, stream: TextIO | None = None) -> None:
+    def __init__(self, *, redact: bool = False, write: Callable[[str], object] = print) -> None:
         self._redact = redact
-        self._stream = stream
+        self._write = write
 
     def notify(self, events: Sequence[LoopEvent]) -> None:
         """Print the events."""
         for event in (event for event in events if not event.renamed):
-            print(self._line(event), file=self._stream or sys.stdout, flush=True)
+            self._write(self._line(event))
 
     def _line(self, event: LoopEvent) -> str:
         verdict, item = event.verdict, event.item

@@ -149,10 +149,12 @@ class Identifier:
             self.traces.remember(trace, agent_span.span_id, SpanNode(agent_span.parent_id, agent_span.kept_view))
             if trace.waiting and agent_span.span_id in trace.waiting:
                 arrived.append((trace, agent_span.span_id))
-        find = self.traces.find
+        find, remember_early = self.traces.find, self.traces.remember_early
         for trace_id, span_id, parent_id, _, _ in parsed.opaque_spans:
             known = find(trace_id)
-            if known is not None:
+            if known is None:
+                remember_early(trace_id, span_id, parent_id)
+            else:
                 self.traces.remember(known, span_id, SpanNode(parent_id))
                 if known.waiting and span_id in known.waiting:
                     arrived.append((known, span_id))

@@ -120,8 +120,6 @@ class RequestScorer:
         """
         until = time.monotonic() + evaluate_s
         parsed = yield from self._reader.parsing(data)
-        if not parsed.agent_spans and not self.identifier.traces:
-            return ScoredRequest(data, parsed.count, 0, [])
         yield from self.identifier.identifying(parsed)
         if self._bookings is not None:
             yield from self._bookings.committing()

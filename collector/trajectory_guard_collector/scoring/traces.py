@@ -17,6 +17,8 @@ _NODE_BYTES: Final = 300
 _VIEW_BYTES: Final = 1_500
 """Bytes that an agent span takes beside its attribute values, with the step that may wait for another span."""
 _SLOT_BYTES: Final = 30
+_IDS_BYTES: Final = 16 + 8 + 8
+"""Bytes of the ids of a span, of its trace and of its parent: longer ones are not ids, and could be of any length."""
 
 
 class SpanNode:
@@ -122,6 +124,8 @@ class TraceTable:
         max_spans_per_trace: spans remembered of each trace, and four per trace on average over all of them.
         max_bytes: approximate bytes that all traces together may take in memory.
 
+    A trace is known from its first agent span on. Of spans that arrive before, as many as ``max_traces`` are kept.
+
     Attributes:
         size: approximate bytes in memory.
         find: the trace with an id if it is known; asked once for each span, so no function of its own.
@@ -138,6 +142,8 @@ class TraceTable:
         self.size = 0
         self.changed: dict[bytes, str | None] | None = None
         self._traces: OrderedDict[bytes, Trace] = OrderedDict()
+        self._early: OrderedDict[bytes, list[tuple[bytes, bytes]]] = OrderedDict()  # ids with those of their parents
+        self._early_spans = 0
         self.find: Callable[[bytes], Trace | None] = self._traces.get
 
     def __len__(self) -> int:
@@ -150,9 +156,29 @@ class TraceTable:
             trace = self._traces[trace_id] = Trace(trace_id)
             if len(self._traces) > self._max_traces:
                 self._forget_oldest()
+            for span_id, parent in self._early.pop(trace_id, ()):
+                self._early_spans -= 1
+                self.remember(trace, span_id, SpanNode(parent))
         else:
             self._traces.move_to_end(trace_id)
         return trace
+
+    def remember_early(self, trace_id: bytes, span_id: bytes, parent: bytes) -> None:
+        """Remember a span without agent attributes of a trace that is not known; beyond the limit, evict the oldest.
+
+        Most of them belong to traces without agents. But one may stand between a step and its agent, and does not come
+        again: without it the step would count for no agent, or for another run.
+        """
+        if len(trace_id) + len(span_id) + len(parent) > _IDS_BYTES:
+            return
+        spans = self._early.get(trace_id)
+        if spans is None:
+            self._early[trace_id] = [(span_id, parent)]
+        else:
+            spans.append((span_id, parent))
+        self._early_spans += 1
+        while self._early_spans > self._max_traces:
+            self._early_spans -= len(self._early.popitem(last=False)[1])
 
     def learn(self, trace: Trace, conversation: str) -> bool:
         """Record the conversation that a span of the trace names. Returns whether the trace's conversation changed."""
@@ -181,7 +207,9 @@ class TraceTable:
         self.size -= node.size
 
     def shed(self) -> None:
-        """Evict the less recently used half of the traces."""
+        """Evict the less recently used half of the traces, and spans of traces that are not known."""
+        self._early.clear()
+        self._early_spans = 0
         for _ in range(len(self._traces) // 2):
             self._forget_oldest()
 

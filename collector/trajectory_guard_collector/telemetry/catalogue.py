@@ -211,6 +211,10 @@ SPENDING_UNPRICED: Final = _ours(guard.SPENDING_UNPRICED, (MODEL,), "0; else giv
 SPENDING_EVENTS: Final = _ours(guard.SPENDING_EVENTS, ("event",), "`lost` and `forgotten` stay empty")
 BUDGET_RATIO: Final = _ours(guard.BUDGET_RATIO, (_BUDGET_SCOPE, _BUDGET_NAME, _BUDGET_LIMIT), "below 0.8")
 BUDGET_ALERTS: Final = _ours(guard.BUDGET_ALERTS, (_BUDGET_PERCENT,), "rare")
+DROPPED_LINES: Final = Metric(
+    "trajectory_guard_dropped_lines", "counter", ("stream",), "{line}",
+    "lines not written: nobody reads standard error (`stderr`) or standard output (`stdout`), or writing fails", "0",
+)  # fmt: skip
 LABEL_OVERFLOW: Final = Metric(
     "trajectory_guard_label_overflow", "counter", ("label",), "{value}",
     "label values counted as `other`", "0; raise `telemetry.max_label_values`",
@@ -225,5 +229,6 @@ METRICS: Final[tuple[Metric, ...]] = (
     HAND_FLAGS,
     SPENDING_TOKENS, SPENDING_COST, SPENDING_UNPRICED, SPENDING_EVENTS, BUDGET_RATIO, BUDGET_ALERTS,
     SCORES_SENT, SCORES_FAILED,
-    SCORES_WAITING, SCORE_ATTEMPTS_FAILED, RETRIES, SEND_DURATION, ERRORS, LABEL_OVERFLOW,
+    SCORES_WAITING, SCORE_ATTEMPTS_FAILED, RETRIES, SEND_DURATION, ERRORS, DROPPED_LINES,
+    LABEL_OVERFLOW,
 )  # fmt: skip

@@ -6,6 +6,7 @@ writes the method and the request's number alone, and the tool into the span's n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from trajectory_guard.dialects.base import Dialect, Messages, named_by
@@ -15,11 +16,24 @@ _named: Final = named_by("gen_ai.tool.name", "mcp.tool.name")
 _CALLING: Final = "tools/call "
 _METHOD: Final = "mcp.method.name"
 _SCOPE: Final = ".mcp.instrumentation"
+_KIND: Final = "traceloop.span.kind"
+SERVER_SPAN: Final = "mcp.server"
+"""Name of the span that OpenLLMetry writes around a call on the side of the server."""
 
 
 def is_transport(span: SpanView) -> bool:
     """Whether a span is of the protocol that carries a call: the call is made by the tool span around it."""
     return _METHOD in span.attributes or span.scope.endswith(_SCOPE)
+
+
+def is_served(span: SpanView, above: Sequence[SpanView]) -> bool:
+    """Whether a server, whose span this is, writes down a call of a client that does so itself: in one process.
+
+    OpenLLMetry keeps a span around a client's session. The server starts within it, so that its spans stand below the
+    session and not below the calls.
+    """
+    sessions = (one for one in above if one.attributes.get(_KIND) == "session")
+    return is_transport(span) and any(one.scope.endswith(_SCOPE) for one in sessions)
 
 
 def _tool_name(span: SpanView) -> str | None:

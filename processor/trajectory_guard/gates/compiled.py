@@ -56,7 +56,7 @@ _OPTIONS: Final = (
     "guard_config", "tools", "agent", "on_stop", "nudge_role", "messages_key", "state_of", "refuse_pointless", "board",
 )  # fmt: skip
 _MAX_KEPT: Final = 8
-_cache: weakref.WeakKeyDictionary[Any, list[tuple[dict[str, Any], Any]]] = weakref.WeakKeyDictionary()
+_cache: weakref.WeakKeyDictionary[Any, tuple[tuple[dict[str, Any], Any], ...]] = weakref.WeakKeyDictionary()
 
 
 # --- a builder ---------------------------------------------------------------------------------------------------
@@ -330,18 +330,18 @@ def _guarded(graph: Compiled, mode: str | None, options: dict[str, Any]) -> Comp
             guard, options = board.config, {**options, "board": board}
         options = {**options, "guard_config": guard.model_copy(update={"mode": mode})}
     try:
-        known = _cache.setdefault(graph, [])
+        known = _cache.get(graph, ())
     except TypeError:  # not a graph: the error reports it
-        known = []
-    for place, (others, twin) in enumerate(known):
-        if _are_equal(options, others):
-            known.append(known.pop(place))
-            return twin  # type: ignore[no-any-return]
-    given = dict(options)
-    twin = guard_compiled(graph, given.pop("guard_config", None), **given)
-    known.append((options, twin))
-    del known[:-_MAX_KEPT]
-    return twin
+        known = ()
+    pair = next((one for one in known if _are_equal(options, one[0])), None)
+    if pair is None:
+        given = dict(options)
+        pair = options, guard_compiled(graph, given.pop("guard_config", None), **given)
+    elif pair is known[-1]:
+        return pair[1]  # type: ignore[no-any-return]
+    # a new tuple: other threads may be reading the old one
+    _cache[graph] = (*[one for one in known if one is not pair], pair)[-_MAX_KEPT:]
+    return pair[1]
 
 
 def _are_equal(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

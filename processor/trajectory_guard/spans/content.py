@@ -370,6 +370,8 @@ _INTERRUPT: Final = re.compile(r"\b(?:GraphInterrupt|NodeInterrupt)\b|^\(?Interr
 _NAME_CHARS: Final = 512
 _STATUS_CHARS: Final = 8_192
 GENERIC_FAILURE: Final = "An error occurred while running the tool. Please try again."
+_FAILED_CALL: Final = ("Error executing tool ", "Error calling tool ")
+"""How answers of MCP servers begin (the SDK, FastMCP) if a tool raised. Some frameworks hand on the text alone."""
 
 
 def error_class(span: SpanView) -> str | None:
@@ -422,7 +424,7 @@ def _control_flow(span: SpanView, known: KeySet) -> Outcome | None:
 def _says_error(attributes: Mapping[str, Any], payload: Payload, known: KeySet) -> bool:
     if payload.error is not None:
         return payload.error
-    if payload.text == GENERIC_FAILURE:
+    if payload.text is not None and (payload.text == GENERIC_FAILURE or payload.text.startswith(_FAILED_CALL)):
         return True
     if known.tells_outcome and attributes.get("error.type"):
         return True

@@ -11,7 +11,7 @@ from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
 from trajectory_guard.core.steps import ERROR, Evidence, ModelTokens, StepRecord, Usage
 from trajectory_guard.core.text_bounds import both_ends_and_digest
 from trajectory_guard.dialects.base import Dialect, RawCall, RawUsage, first, firsts
-from trajectory_guard.dialects.mcp import is_transport
+from trajectory_guard.dialects.mcp import SERVER_SPAN, is_served, is_transport
 from trajectory_guard.dialects.span import CutOff, SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable, KeySet, RowKeys, recognise, row_keys, table_of
 from trajectory_guard.spans.content import (
@@ -77,7 +77,7 @@ def is_inner_duplicate(
         dialect: the row that reads the span, if the caller knows it.
     """
     table, above = table_of(dialects), list(above)
-    if dialect is None and [one for one in above if dialect_above(one, table) is not None]:
+    if dialect is None and (_is_of_server(span, above) or [one for one in above if dialect_above(one, table)]):
         dialect = recognise(span, table)
     return dialect is not None and repeats_above(span, dialect, above, table)
 
@@ -95,7 +95,12 @@ def repeats_above(span: SpanView, dialect: Dialect, above: Sequence[SpanView], t
                 return True
             if is_transport(span) and not any(is_agent_span(one, table) for one in above[:place]):
                 return True
-    return False
+    return _is_of_server(span, above) and is_served(span, above)
+
+
+def _is_of_server(span: SpanView, above: Sequence[SpanView]) -> bool:
+    """Whether the span may be that of a server of tools, by signs that cost nothing to look for."""
+    return span.kind == "server" or (bool(above) and above[0].name == SERVER_SPAN)
 
 
 def read_step(

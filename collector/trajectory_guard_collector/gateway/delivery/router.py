@@ -54,6 +54,7 @@ class Delivery:
         config: ``exporters`` and ``queue``.
         metrics: counters and gauges.
         via: names the collectors that a request has gone through.
+        write: receives the lines of debug exporters.
         store: holds waiting batches, if ``queue.storage`` is set. Its owner starts it before and stops it after.
 
     Raises:
@@ -67,9 +68,10 @@ class Delivery:
         store: Store | None = None,
         *,
         via: Callable[[], str] = lambda: "",
+        write: Callable[[str], object] = print,
     ) -> None:
         log = ThrottledLog(_log)
-        self._exporters = build_exporters(config.exporters, log, via)
+        self._exporters = build_exporters(config.exporters, log, via, write)
         self._unrouted: set[Signal] = set()
         self._running = False
         self._started = False

@@ -14,16 +14,17 @@ from trajectory_guard_collector.gateway.exporters.otlp_http import OtlpHttpExpor
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 _Via = Callable[[], str]
-_TYPES: Final[Mapping[str, Callable[[str, ExporterConfig, ThrottledLog, _Via], Exporter]]] = {
-    "otlp": lambda name, config, log, via: OtlpGrpcExporter(name, config, log, via=via),
-    "otlphttp": lambda name, config, log, via: OtlpHttpExporter(name, config, log, via=via),
-    "langfuse": lambda name, config, log, _: langfuse_exporter(name, config, log),
-    "debug": lambda name, config, _, __: DebugExporter(name, config),
+_Write = Callable[[str], object]
+_TYPES: Final[Mapping[str, Callable[[str, ExporterConfig, ThrottledLog, _Via, _Write], Exporter]]] = {
+    "otlp": lambda name, config, log, via, _: OtlpGrpcExporter(name, config, log, via=via),
+    "otlphttp": lambda name, config, log, via, _: OtlpHttpExporter(name, config, log, via=via),
+    "langfuse": lambda name, config, log, _, __: langfuse_exporter(name, config, log),
+    "debug": lambda name, config, _, __, write: DebugExporter(name, config, write=write),
 }
 
 
 def build_exporters(
-    configs: Mapping[str, ExporterConfig], log: ThrottledLog, via: Callable[[], str] = lambda: ""
+    configs: Mapping[str, ExporterConfig], log: ThrottledLog, via: _Via = lambda: "", write: _Write = print
 ) -> list[Exporter]:
     """Create the configured exporters; none is started.
 
@@ -31,15 +32,16 @@ def build_exporters(
         configs: configuration by name; the type is the part of the name before a slash.
         log: logs the replies of backends.
         via: names the collectors that a request has gone through, for the header ``hops.HEADER``.
+        write: receives the lines of debug exporters.
 
     Raises:
         ValueError: a type is unknown or a section cannot be used; names the exporter and the key.
     """
-    return [_build(name, config, log, via) for name, config in configs.items()]
+    return [_build(name, config, log, via, write) for name, config in configs.items()]
 
 
-def _build(name: str, config: ExporterConfig, log: ThrottledLog, via: _Via) -> Exporter:
+def _build(name: str, config: ExporterConfig, log: ThrottledLog, via: _Via, write: _Write) -> Exporter:
     kind = name.partition("/")[0]
     if kind not in _TYPES:
         raise ValueError(f"exporters.{name}: unknown type {kind!r}, known are {', '.join(_TYPES)}")
-    return _TYPES[kind](name, config, log, via)
+    return _TYPES[kind](name, config, log, via, write)

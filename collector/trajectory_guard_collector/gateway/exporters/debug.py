@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TextIO
+from collections.abc import Callable
 
 from trajectory_guard_collector.config.models import Exporter as ExporterConfig
 from trajectory_guard_collector.gateway.exporters.base import ExportResult
@@ -16,14 +15,14 @@ class DebugExporter:
     Parameters:
         name: name in the configuration.
         config: ``verbosity`` and ``signals`` count.
-        stream: receives the lines; standard output by default.
+        write: receives the lines; prints them on standard output by default.
     """
 
-    def __init__(self, name: str, config: ExporterConfig, *, stream: TextIO | None = None) -> None:
+    def __init__(self, name: str, config: ExporterConfig, *, write: Callable[[str], object] = print) -> None:
         self.name = name
         self.signals = frozenset(config.signals)
         self._prints = config.verbosity == "batches"
-        self._stream = stream
+        self._write = write
 
     async def start(self) -> None:
         """Do nothing."""
@@ -34,6 +33,5 @@ class DebugExporter:
     async def export(self, batch: Batch) -> ExportResult:
         """Print the line."""
         if self._prints:
-            line = f"{self.name}: {batch.signal}: {batch.items} {batch.signal.items}, {len(batch.data)} bytes"
-            print(line, file=self._stream or sys.stdout, flush=True)
+            self._write(f"{self.name}: {batch.signal}: {batch.items} {batch.signal.items}, {len(batch.data)} bytes")
         return ExportResult()

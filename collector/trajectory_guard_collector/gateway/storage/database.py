@@ -7,6 +7,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -16,6 +17,7 @@ from trajectory_guard_collector.otlp.signals import Batch, Signal
 _logger: Final = logging.getLogger(__name__)
 FILE_NAME: Final = "collector.db"
 _T = TypeVar("_T")
+_Place = tuple[int, int] | None
 _VERSION: Final = 1
 _PAGE_BYTES: Final = 8192
 _WAL_PAGES: Final = 2048
@@ -82,25 +84,32 @@ class Database:
     Parameters:
         directory: created if it does not exist, for this user only. The files in it are always for this user only.
         fsync: flush to the disk at every commit.
+        saved_anew: called after the file was deleted while it was open, and everything was written to a new one.
 
     Raises:
         DatabaseError: damaged, in use, not writable, or of another version.
     """
 
-    def __init__(self, directory: Path, *, fsync: bool) -> None:
+    def __init__(self, directory: Path, *, fsync: bool, saved_anew: Callable[[], None] = lambda: None) -> None:
+        self._fsync, self._saved_anew = fsync, saved_anew
         self.file = directory / FILE_NAME
         self._log = directory / f"{FILE_NAME}-wal"
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._keep_private()
-            self._connection = sqlite3.connect(self.file, timeout=0.0, isolation_level=None)
+            self._connect()
         except (OSError, sqlite3.Error) as error:
             raise DatabaseError(f"{self.file}: cannot open: {error}") from error
         try:
-            self._open(fsync)
+            self._open()
         except BaseException:
             self._connection.close()
             raise
+
+    def _connect(self) -> None:
+        self._connection = sqlite3.connect(self.file, timeout=0.0, isolation_level=None)
+        self._place = _place(self.file)
+        self._place_of_log: _Place = None
 
     def _keep_private(self) -> None:
         """Create the file, or make it private: it holds requests of all senders. SQLite's own files follow its mode."""
@@ -248,7 +257,11 @@ class Database:
 
         Parameters:
             wanted: if there is less, the log is cut off to make room.
+
+        Raises:
+            OSError: another file has taken the place of this one.
         """
+        self._keep_place()
         room = self._room()
         if room < wanted or room < 0:
             self.shrink_log()
@@ -262,18 +275,57 @@ class Database:
         unused = int(self._row("PRAGMA freelist_count")[0]) * _PAGE_BYTES
         return min(free, (free + unused - log) // 2)  # new data is written to the log first, then to the file
 
+    def _keep_place(self) -> None:
+        """Save everything anew if the file or its log was deleted: what is written there would be gone at the exit."""
+        if _place(self.file) != self._place:
+            self._save_anew()
+        elif self._place_of_log is None:  # the first write makes the log
+            self._place_of_log = _place(self._log)
+        elif _place(self._log) != self._place_of_log:
+            self._rows("PRAGMA journal_mode = DELETE")  # writes the log into the file
+            self._rows("PRAGMA journal_mode = WAL")
+            self._place_of_log = None
+            self._report_deleted(self._log)
+
+    def _save_anew(self) -> None:
+        if _place(self.file) is not None:  # somebody restored it, or started another collector: not to be overwritten
+            raise OSError(f"{self.file} was replaced while it was open; move the other file away to continue")
+        copy = self.file.with_name(f"{FILE_NAME}.new")
+        self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        copy.unlink(missing_ok=True)
+        os.close(os.open(copy, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        with closing(sqlite3.connect(copy, isolation_level=None)) as target:
+            self._connection.backup(target)
+        self._log.unlink(missing_ok=True)  # it belongs to the deleted file: SQLite would read it into the new one
+        copy.rename(self.file)
+        before = self._connection, self._place, self._place_of_log
+        try:
+            self._connect()
+            self._open()
+        except BaseException:
+            if self._connection is not before[0]:
+                self._connection.close()
+            self._connection, self._place, self._place_of_log = before
+            raise
+        before[0].close()
+        self._report_deleted(self.file)
+
+    def _report_deleted(self, file: Path) -> None:
+        _logger.error("queue.storage: %s was deleted while it was open; everything in it is written anew", file)
+        self._saved_anew()
+
     def shrink_log(self) -> None:
         """Write the log into the file and cut it off, to make room on a full disk."""
         self._rows("PRAGMA wal_checkpoint(TRUNCATE)")
 
-    def _open(self, fsync: bool) -> None:
+    def _open(self) -> None:
         try:
             # An exclusive lock is taken with the first access and held: a second process cannot open the file.
             self._rows("PRAGMA locking_mode = EXCLUSIVE")
             if self._is_new():
                 self._create()
             self._rows("PRAGMA journal_mode = WAL")
-            self._rows(f"PRAGMA synchronous = {'FULL' if fsync else 'NORMAL'}")
+            self._rows(f"PRAGMA synchronous = {'FULL' if self._fsync else 'NORMAL'}")
             # Some builds overwrite deleted data: this doubles the writes, and prevents deleting on a full disk.
             self._rows("PRAGMA secure_delete = OFF")
             self._rows(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
@@ -314,6 +366,15 @@ class Database:
 
     def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         return self._connection.execute(query, values).fetchall()
+
+
+def _place(file: Path) -> _Place:
+    """Device and inode of a file, None if there is none."""
+    try:
+        status = file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _refuse_unwritable(path: Path) -> None:

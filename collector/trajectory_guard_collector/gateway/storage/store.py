@@ -51,13 +51,14 @@ class Store:
 
     Parameters:
         queue: ``storage`` (required), ``max_size_mib``, ``fsync``.
+        saved_anew: see ``Database``; called in that thread.
     """
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, *, saved_anew: Callable[[], None] = lambda: None) -> None:
         if queue.storage is None:
             raise ValueError("queue.storage is missing")
         self._directory = Path(queue.storage)
-        self._fsync = queue.fsync
+        self._fsync, self._saved_anew = queue.fsync, saved_anew
         self._thread: ThreadPoolExecutor | None = None
         self._opened: Database | None = None
         self._writes: list[_Write] = []
@@ -185,7 +186,7 @@ class Store:
         return self._opened
 
     def _open(self) -> tuple[Database, int, int]:
-        database = Database(self._directory, fsync=self._fsync)
+        database = Database(self._directory, fsync=self._fsync, saved_anew=self._saved_anew)
         try:
             return database, database.used_bytes(), database.last_wal_id()
         except sqlite3.Error as error:
@@ -211,7 +212,7 @@ class Store:
         self._kick()
         try:
             return await result
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, DatabaseError) as error:
             raise OverloadedError(f"queue.storage: {error}", retry_after_s=RETRY_AFTER_S) from error
 
     def _kick(self) -> None:
@@ -283,7 +284,7 @@ class Store:
     def _give_back(self) -> bool:
         try:
             return self._database.give_back()
-        except sqlite3.Error:
+        except (sqlite3.Error, OSError):  # the next write reports it
             return False
 
 
