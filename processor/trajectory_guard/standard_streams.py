@@ -13,11 +13,25 @@ _NOT_WRITTEN: Final = frozenset(
 
 
 def open_closed_ones() -> None:
-    """Let a command whose standard output or standard error is closed (``>&-``) write to nowhere instead of failing."""
+    """Let a command whose standard output or standard error is closed (``>&-``) write to nowhere instead of failing.
+
+    The numbers of the three streams are taken, too: libuv aborts the process when it closes a socket that got one.
+    """
+    for number in range(3):
+        if not _is_open(number):
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
 
 
 def say(line: str) -> None:
