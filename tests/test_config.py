@@ -11,6 +11,7 @@ from typing import Any, get_origin
 import pytest
 
 from tests.helpers import DATA
+from trajectory_guard import runtime
 from trajectory_guard.config import SECTIONS, ConfigError, GuardConfig, Mistake, ToolPolicy, unknown_variables
 from trajectory_guard.core.detectors import weights
 from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings
@@ -74,6 +75,20 @@ def test_yml_and_a_path_as_text_will_do(tmp_path: Path) -> None:
     file = tmp_path / "guard.yml"
     file.write_text("decay: 0.25\n", encoding="utf-8")
     assert GuardConfig.from_file(str(file)).decay == 0.25
+
+
+@pytest.mark.parametrize("name, text", [("guard.json", '{"decay": 0.25}'), ("guard.toml", "decay = 0.25")])
+def test_the_mark_that_windows_editors_write_is_no_content(tmp_path: Path, name: str, text: str) -> None:
+    file = tmp_path / name
+    file.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert GuardConfig.from_file(file).decay == 0.25
+
+
+def test_a_file_that_is_no_utf8_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "guard.toml"
+    file.write_bytes("decay = 0.25".encode("utf-16"))
+    with pytest.raises(ConfigError, match=r"guard\.toml: is not UTF-8 text$"):
+        GuardConfig.from_file(file)
 
 
 def test_a_file_that_is_missing_or_of_unknown_kind_is_named(tmp_path: Path) -> None:
@@ -387,6 +402,12 @@ def test_every_key_is_explained_in_the_source() -> None:
         assert after[1].strip().startswith('"""'), name
 
 
+@pytest.mark.parametrize("name", ["MODE", "DECAY", "COLLECTOR_URL", "SPENDING_FILE", "TOOLS", "CONFIG"])
+def test_an_empty_variable_counts_as_not_set(name: str) -> None:
+    """Compose files and charts pass on variables that nobody has set as empty ones."""
+    assert GuardConfig.from_env({f"TRAJECTORY_GUARD_{name}": ""}) == GuardConfig()
+
+
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
@@ -421,3 +442,12 @@ def test_an_unknown_loop_type_without_a_near_one_names_those_there_are() -> None
         ConfigError, match=r"unknown loop type 'I'; known: TYPE_I_STUTTER, TYPE_II_INSANITY, .*MONOLOGUE"
     ):
         GuardConfig(weights={"I": 0})
+
+
+def test_a_switch_that_says_neither_yes_nor_no_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(runtime, "_process", runtime.Process())
+    monkeypatch.setenv("TRAJECTORY_GUARD_DISABLED", "maybe")
+    runtime.shared_board()
+    assert "TRAJECTORY_GUARD_DISABLED: expected true or false, got 'maybe'; the guard stays on" in caplog.text

@@ -15,6 +15,7 @@ from trajectory_guard.config import ConfigError, GuardConfig
 from trajectory_guard.config_file import NESTED
 from trajectory_guard.core.build import with_build
 from trajectory_guard.extras import missing
+from trajectory_guard.standard_streams import abandon_stdout, open_closed_ones, say, write_error
 from trajectory_guard_collector.early_stop import FINE
 from trajectory_guard_collector.telemetry.line_writer import FLUSH_S, LineWriter
 
@@ -43,7 +44,7 @@ def remark(name: str, guard: GuardConfig) -> None:
     from trajectory_guard_collector.config.process_variables import ignored_variables
 
     for line in ignored_variables(guard):
-        print(f"{name}: warning: {line}", file=sys.stderr)
+        say(f"{name}: warning: {line}")
 
 
 class Program:
@@ -87,11 +88,15 @@ class Program:
         Parameters:
             serving: names of the commands that serve.
         """
+        open_closed_ones()
         options = self._parser.parse_args(argv)
         self._serves = options.name in serving
         command: Command = options.command
         try:
-            return command(options)
+            status = command(options)
+            if not self._serves:
+                sys.stdout.flush()
+            return status
         except ConfigError as error:
             self.complain(str(error))
         except RecursionError:
@@ -100,14 +105,30 @@ class Program:
             if (error.name or "").startswith("trajectory_guard"):
                 raise
             self.complain(missing(self._feature, error, self._extra))
+        except OSError as error:
+            if self._serves:
+                raise
+            return self._unwritten(error)
         return BAD_CONFIGURATION
+
+    def _unwritten(self, error: OSError) -> int:
+        """The status of a command whose output nobody takes; raises any other error."""
+        if isinstance(error, BrokenPipeError):  # as in ``... | head``
+            abandon_stdout()
+            return FINE
+        unwritten = write_error(error)
+        if unwritten is None:
+            raise error
+        abandon_stdout()
+        self.complain(unwritten)
+        return FAILED
 
     def complain(self, message: str) -> None:
         """Print each line of a message, after the name of the program. One that serves waits for no reader."""
         lines = [f"{self._name}: {line}" for line in message.splitlines()]
         if not self._serves:
             for line in lines:
-                print(line, file=sys.stderr)
+                say(line)
             return
         for handler in logging.getLogger().handlers:
             handler.flush()  # these lines come first

@@ -284,7 +284,7 @@ class GuardConfig(CursorSettings, QualityKeys, _Model):
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> GuardConfig:
-        """Read ``TRAJECTORY_GUARD_<KEY>`` variables; values are JSON or plain text.
+        """Read ``TRAJECTORY_GUARD_<KEY>`` variables; values are JSON or plain text, an empty one counts as not set.
 
         ``TRAJECTORY_GUARD_CONFIG`` names a file that is read first; single variables override it.
         """
@@ -295,8 +295,8 @@ class GuardConfig(CursorSettings, QualityKeys, _Model):
         file = environ.get(f"{ENV_PREFIX}CONFIG")
         values: dict[str, Any] = cls.from_file(file).model_dump(exclude_unset=True) if file else {}
         for name in cls.model_fields:
-            text = environ.get(ENV_PREFIX + name.upper())
-            if text is not None:
+            text = environ.get(ENV_PREFIX + name.upper(), "")
+            if text.strip():
                 values[name] = _from_text(text)
         return cls.from_mapping(values, source=f"environment ({ENV_PREFIX}*)")
 
@@ -329,7 +329,20 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
 
 def is_disabled() -> bool:
     """Whether ``TRAJECTORY_GUARD_DISABLED`` switches the guard off: no span is evaluated, and gates only observe."""
-    return os.environ.get(f"{ENV_PREFIX}DISABLED", "").strip().lower() in ("1", "true", "yes", "on")
+    return _disabled() in _TRUE
+
+
+def unclear_switch() -> str | None:
+    """The value of ``TRAJECTORY_GUARD_DISABLED`` if it says neither yes nor no: the guard then stays on."""
+    return None if _disabled() in ("", *_TRUE, *_FALSE) else _disabled()
+
+
+def _disabled() -> str:
+    return os.environ.get(f"{ENV_PREFIX}DISABLED", "").strip().lower()
+
+
+_TRUE: Final = ("1", "true", "yes", "on")
+_FALSE: Final = ("0", "false", "no", "off")
 
 
 def _holds_many(model: type[BaseModel], key: str) -> bool:

@@ -20,7 +20,10 @@ def decode_file(file: Path) -> Any:
         OSError: it cannot be read.
         ValueError: it is malformed, or its suffix is none of these.
     """
-    text = file.read_text(encoding="utf-8")
+    try:
+        text = file.read_text(encoding="utf-8-sig")  # editors of Windows write the mark
+    except UnicodeDecodeError:
+        raise ValueError("is not UTF-8 text") from None
     suffix = file.suffix.lower()
     if suffix == ".json":
         return json.loads(text)

@@ -51,6 +51,16 @@ def log_refusal(trajectory_id: str, tool: str, reason: str, times: int) -> None:
         _log_event("TRAJECTORY_REFUSAL", trajectory_id, logging.INFO, tool=tool, reason=reason, times=times)
 
 
+def log_without_content(count: int, dialect: str) -> None:
+    """Log that tool spans show no content, at WARNING: the guard looks idle then, and its user does not know why."""
+    with suppress(Exception):
+        logger.warning(
+            "trajectory_guard: the first %d tool calls hold neither arguments nor results (%s), so a repeated call "
+            "cannot be recognised. Switch on content capture in your instrumentation: `trajectory-guard doctor` names "
+            "the setting (logged once)", count, dialect, stacklevel=2,
+        )  # fmt: skip
+
+
 def log_missing_actions(trajectory_id: str, tools: Sequence[str]) -> None:
     """Log that an agent ended without actions that are required, at WARNING."""
     _log_event("TRAJECTORY_REQUIRED_ACTIONS_MISSING", trajectory_id, logging.WARNING, tools=list(tools))

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakSet
 
 from trajectory_guard import telemetry
-from trajectory_guard.config import ENV_PREFIX, GATE_KEYS, SECTIONS, ConfigError, GuardConfig, differences, is_disabled
+from trajectory_guard.config import (
+    ENV_PREFIX,
+    GATE_KEYS,
+    SECTIONS,
+    ConfigError,
+    GuardConfig,
+    differences,
+    is_disabled,
+    unclear_switch,
+)
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.entries import Flag
 from trajectory_guard.forking import now_and_after_fork
@@ -113,6 +122,10 @@ class Process:
             first = GuardConfig.from_env() if config is None else config
             if is_disabled():
                 self._warnings.append(("trajectory_guard: switched off by %sDISABLED", ENV_PREFIX))
+            unclear = unclear_switch()
+            if unclear is not None:
+                text = "trajectory_guard: %sDISABLED: expected true or false, got %r; the guard stays on"
+                self._warnings.append((text, ENV_PREFIX, unclear))
             self.board = SharedBoard(first, settler=_settler_of(first), visited=_gate_visited)
             add_reporter(self.board)  # a gate may use the board without any processor
             _add_publisher(self.board)

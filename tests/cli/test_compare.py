@@ -6,8 +6,11 @@ import gzip
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.helpers_cli import Command, write
 from tests.helpers import DATA, lines
+from trajectory_guard.cli import commands
 
 
 def pair(**fields: object) -> str:
@@ -50,3 +53,20 @@ def test_files_that_cannot_be_read(tmp_path: Path, command: Command) -> None:
     for path, reason in ((tmp_path, "Is a directory"), (tmp_path / "missing", "No such file or directory")):
         ran = command("compare", path)
         assert (ran.status, ran.err) == (2, f"trajectory-guard: {path}: cannot be read: {reason}\n")
+
+
+def test_a_line_without_end_is_refused(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "_MAX_PAIR_BYTES", 1_000)
+    path = write(tmp_path / "pairs.jsonl.gz", gzip.compress(f"{pair()}\n".encode() + b'{"tool": "' + b"x" * 100_000))
+    ran = command("compare", path)
+    assert (ran.status, len(ran.lines)) == (2, 1)
+    assert "pairs.jsonl.gz:2: a line of more than 0 MiB; the rest is not read" in ran.err
+
+
+@pytest.mark.parametrize(
+    "content, said", [(b"", "is empty"), (gzip.compress(bytes(100_000)), "is no text: expected JSON lines")]
+)
+def test_a_file_without_lines_is_named(tmp_path: Path, command: Command, content: bytes, said: str) -> None:
+    ran = command("compare", write(tmp_path / "pairs.jsonl", content))
+    assert (ran.status, ran.out) == (2, "")
+    assert said in ran.err

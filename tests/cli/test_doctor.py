@@ -46,6 +46,9 @@ def test_a_good_environment_has_nothing_to_fix() -> None:
     ("environ", "versions", "severity", "code", "fix"),
     [
         ({}, {}, "problem", "no_instrumentation", "pip install opentelemetry-instrumentation-langchain"),
+        ({}, {"langgraph": "1.2", "langchain-core": "1.7", "langchain": "1.4"}, "warn", "no_instrumentation",
+         "pip install opentelemetry-instrumentation-langchain"),
+        ({}, {**LANGCHAIN, "langgraph": "1.1", "langchain-core": "1.7", "langchain": "1.4"}, "warn", "no_gate", "pip install '.[langgraph]'"),
         ({"TRACELOOP_TRACE_CONTENT": "false"}, LANGCHAIN, "problem", "content_off", "export TRACELOOP_TRACE_CONTENT=true"),
         ({"TRACELOOP_TRACE_CONTENT": "0"}, OPENINFERENCE, "warn", "content_off", "export TRACELOOP_TRACE_CONTENT=true"),
         ({"OPENINFERENCE_HIDE_INPUTS": "true"}, OPENINFERENCE, "problem", "content_off", "unset OPENINFERENCE_HIDE_INPUTS"),
@@ -139,6 +142,8 @@ def test_this_environment_is_examined_too() -> None:
     [
         ("openllmetry-langchain-nocontent__stategraph_sync", "problem", "no_arguments", "OpenLLMetry", "export TRACELOOP_TRACE_CONTENT=true"),
         ("openllmetry-langchain-nocontent__stategraph_sync", "problem", "no_results", "OpenLLMetry", "export TRACELOOP_TRACE_CONTENT=true"),
+        ("ag2__main", "warn", "no_results", "AG2", "TelemetryMiddleware(capture_content=True, max_tool_result_chars=None)"),
+        ("ag2__main", "warn", "no_conversation", "AG2", 'TelemetryMiddleware(span_attributes={"gen_ai.conversation.id": conversation_id})'),
         ("openllmetry-langchain-events__stategraph_sync", "problem", "no_arguments", "OpenLLMetry", "LangchainInstrumentor(use_attributes=True).instrument()"),
         ("openinference-langchain-hidden__arg_shapes", "problem", "redacted", "OpenInference", "unset OPENINFERENCE_HIDE_INPUTS OPENINFERENCE_HIDE_OUTPUTS"),
         ("openinference-langchain-hidden__arg_shapes", "problem", "no_results", "OpenInference", "unset OPENINFERENCE_HIDE_INPUTS OPENINFERENCE_HIDE_OUTPUTS"),

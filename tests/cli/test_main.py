@@ -43,6 +43,48 @@ def test_limits_are_checked(command: Command, value: str) -> None:
     assert stopped.value.code == 2
 
 
+def test_a_limit_that_is_none_is_named_with_its_bounds(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command("replay", "x", "--max-trace-mb=much")
+    assert "expected a number above 0 and up to 1,048,576, got 'much'" in capsys.readouterr().err
+
+
+SHELL = f'"{sys.executable}" -m trajectory_guard.cli.main "$@"'
+
+
+def in_a_shell(redirection: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = ["sh", "-c", f"{SHELL} {redirection}", "sh", *map(str, arguments)]
+    surroundings = {**ENVIRONMENT, **environment}
+    return subprocess.run(command, capture_output=True, text=True, env=surroundings, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    "arguments, redirection, status, said",
+    [
+        (("replay", "FILE"), ">&-", 0, ""),
+        (("replay", "FILE"), "<&-", 0, ""),
+        (("replay", "-"), "<&-", 2, "<stdin>: cannot be read: it is closed"),
+        (("replay", "no-such-file"), "2>&-", 2, ""),
+        (("replay", "no-such-file"), "2>/dev/full", 2, ""),
+        (("replay", "FILE"), ">/dev/full", 2, "replay: the output cannot be written: No space left on device"),
+        (("replay", "FILE", "--json"), ">/dev/full", 2, "replay: the output cannot be written"),
+    ],
+)
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_closed_and_full_streams_are_named_and_change_no_status(
+    tmp_path: Path, arguments: tuple[str, ...], redirection: str, status: int, said: str
+) -> None:
+    path = write(tmp_path / "runs.jsonl", run_line())
+    ran = in_a_shell(redirection, *(path if one == "FILE" else one for one in arguments))
+    assert ran.returncode == status
+    assert said in ran.stderr
+    assert "unexpected" not in ran.stderr
+
+
+def test_a_terminal_of_unknown_width_gets_the_demo() -> None:
+    assert b"with guard" in process("demo", COLUMNS="0").stdout
+
+
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     path = write(tmp_path / "runs.jsonl", "\n".join(run_line(f"r{at}", repeats=20) for at in range(3000)))
     code = "from trajectory_guard.cli.main import main; import sys; sys.exit(main())"
@@ -93,7 +135,7 @@ assert main(["replay", {str(path)!r}]) == 0
     first, *_, last = ran.stdout.splitlines()
     assert json.loads(first)["tool_name"] == "search"
     assert json.loads(last)["steps"] == 6
-    assert b"1 trajectories, 6 steps: 1 would have been nudged, 1 stopped." in ran.stdout
+    assert b"1 trajectory, 6 steps: 1 would have been nudged, 1 stopped." in ran.stdout
 
 
 # --- progress ------------------------------------------------------------------------------------------------

@@ -11,9 +11,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 
+from tests.faults.processes import free_port, is_listening, poll
 from tests.helpers import DATA
 from trajectory_guard import __version__
 from trajectory_guard_collector.cli import main
@@ -307,3 +309,41 @@ def test_what_cannot_start_is_status_1_with_the_reason(started: list[Process]) -
     started.append(process := Process("taken"))
     assert process.until("telemetry.endpoint")["message"] == "telemetry.endpoint: cannot listen on 'localhost:1'"
     assert process.process.wait(timeout=30) == 1
+
+
+@pytest.mark.parametrize(
+    "redirection, status, said", [(">&-", 0, ""), (">/dev/full", 1, "the output cannot be written")]
+)
+@pytest.mark.parametrize("command", ["print-config", "components"])
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_closed_and_full_streams_end_without_a_traceback(
+    command: str, redirection: str, status: int, said: str
+) -> None:
+    line = f'"{sys.executable}" -m trajectory_guard_collector.cli {command} {redirection}'
+    ran = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == status
+    assert said in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell")
+def test_a_service_whose_streams_are_all_closed_serves_and_stops(tmp_path: Path) -> None:
+    """Its sockets would get the numbers of the streams, and libuv aborts when it closes one of those."""
+    port = free_port()
+    config = {
+        "receivers": {"otlp": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}},
+        "telemetry": {"endpoint": f"127.0.0.1:{port}"},
+        "exporters": {"debug": {}},
+    }
+    file = tmp_path / "collector.json"
+    file.write_text(json.dumps(config), encoding="utf-8")
+    line = f'exec "{sys.executable}" -m trajectory_guard_collector.cli run --config "{file}" <&- >&- 2>&-'
+    with subprocess.Popen(["sh", "-c", line]) as service:
+        try:
+            poll(lambda: is_listening(port), "the collector listens", 60.0)
+            poll(lambda: httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200, "it is ready", 60.0)
+            service.send_signal(signal.SIGTERM)
+            assert service.wait(60) == 0
+        finally:
+            service.kill()

@@ -453,3 +453,10 @@ def test_a_section_without_content_has_its_defaults(tmp_path: Path) -> None:
     grpc = config.receivers.otlp.protocols.grpc
     assert grpc is not None
     assert grpc.keepalive == Keepalive()
+
+
+@pytest.mark.parametrize("name, text", [("c.json", '{"shutdown_timeout_s": 7}'), ("c.toml", "shutdown_timeout_s = 7")])
+def test_the_mark_that_windows_editors_write_is_no_content(tmp_path: Path, name: str, text: str) -> None:
+    file = tmp_path / name
+    file.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert load_config([str(file)], {}).shutdown_timeout_s == 7

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +217,36 @@ def test_the_command_says_in_one_line_what_is_wrong(
     assert main(["flag", "show", "c", *words]) == 2
     err = capsys.readouterr().err
     assert said in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (b"\x00\x00\x12\x04\x00\x00\x00\x00\x00", "answers in another protocol"),  # HTTP/2, as gRPC speaks it
+        (b"HTTP/1.0 404 Not Found\r\n\r\nno such page", "404: Not Found"),
+        (b"HTTP/1.0 200 OK\r\n\r\n<html>Sign in</html>", "the reply is no flag"),
+    ],
+)
+def test_another_server_than_the_collector_is_named(
+    reply: bytes, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(30)
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(reply)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert main(["flag", "show", "c", "--collector", f"http://127.0.0.1:{server.getsockname()[1]}"]) == 2
+        thread.join()
+    err = capsys.readouterr().err
+    assert said in err
+    assert "--collector is the base URL of the collector's telemetry.endpoint, such as http://localhost:8888" in err
     assert err.count("\n") == 1
 
 

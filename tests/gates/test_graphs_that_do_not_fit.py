@@ -148,6 +148,11 @@ def test_each_agent_that_the_tools_return_to_gets_a_gate_unless_one_is_named(age
     assert [name for name, node in graph.nodes.items() if isinstance(node, GuardedNode)] == expected
 
 
+def test_a_builder_without_nodes_is_told_to_get_them_first() -> None:
+    with pytest.raises(GraphShapeError, match="the builder has no nodes yet: add them before the guard"):
+        apply_guard(StateGraph(MessagesState))
+
+
 def test_calling_it_twice_is_refused_and_leaves_the_guarded_graph_intact() -> None:
     builder = apply_guard(agent_builder(works(1)), board=new_board())
     before = _shape(builder)

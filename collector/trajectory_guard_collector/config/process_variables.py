@@ -22,7 +22,8 @@ def ignored_variables(guard: GuardConfig, environ: Mapping[str, str] | None = No
     environ = os.environ if environ is None else environ
     for key in GuardConfig.model_fields:
         name = f"{ENV_PREFIX}{key.upper()}"
-        if name in environ and key not in NOT_IN_THE_COLLECTOR and not _is_in_effect(guard, key, name, environ[name]):
+        text = environ.get(name, "")
+        if text.strip() and key not in NOT_IN_THE_COLLECTOR and not _is_in_effect(guard, key, name, text):
             yield (
                 f"{name} has no effect here: it configures the guard within an application. "
                 f"To use it here too, set guard.{key} to ${{env:{name}}}"

@@ -6,7 +6,7 @@ import argparse
 import io
 import sqlite3
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from trajectory_guard.cli.config_compare import Change, CompareReport
 from trajectory_guard.cli.output import BAD_INPUT, FINE, LOOP_FOUND, complain, finish, print_json
@@ -14,7 +14,7 @@ from trajectory_guard.cli.progress import progress_bar
 from trajectory_guard.cli.recordings.diagnostics import MIB
 from trajectory_guard.cli.recordings.inputs import Diagnostics, Limits
 from trajectory_guard.cli.recordings.spool import Spool
-from trajectory_guard.cli.recordings.streams import BLANK, Source
+from trajectory_guard.cli.recordings.streams import BLANK, Source, is_binary
 from trajectory_guard.cli.replay import reaches, read_all, replay, replay_with, trajectories, unique_trajectories
 from trajectory_guard.cli.settings import load_config
 from trajectory_guard.cli.summary import RichReport, make_report
@@ -27,6 +27,10 @@ from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.semantic.model_files import ModelError
+
+_MAX_MEBIBYTES: Final = 1 << 20
+_MAX_PAIR_BYTES: Final = 16 * MIB
+"""Length of a line that ``compare`` reads."""
 
 
 def add_commands(commands: Any) -> None:
@@ -82,9 +86,12 @@ def _add_inputs(parser: Any) -> None:
 
 
 def _mebibytes(text: str) -> int:
-    number = float(text)
-    if not 0 < number <= 1 << 20:
-        raise ValueError
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= _MAX_MEBIBYTES:
+        raise argparse.ArgumentTypeError(f"expected a number above 0 and up to {_MAX_MEBIBYTES:,}, got {text!r}")
     return max(1, int(number * MIB))
 
 
@@ -206,9 +213,7 @@ def run_compare(options: argparse.Namespace) -> int:
         return BAD_INPUT
     try:
         with Source(options.file, diagnostics.progress) as source:
-            for number, line in enumerate(io.BufferedReader(source), 1):
-                if line.strip(BLANK):
-                    _compare_line(line, name, number, diagnostics, settle)
+            _compare_lines(source, name, diagnostics, settle)
             if source.failure is not None:
                 diagnostics.fail(name, f"cannot be read to its end: {source.failure}")
     except BrokenPipeError:
@@ -216,6 +221,22 @@ def run_compare(options: argparse.Namespace) -> int:
     except (OSError, ValueError) as error:
         diagnostics.fail(name, f"cannot be read: {getattr(error, 'strerror', None) or error}")
     return finish(diagnostics, FINE)
+
+
+def _compare_lines(source: Source, name: str, diagnostics: Diagnostics, settle: Settle | None) -> None:
+    if is_binary(source.head()):
+        diagnostics.fail(name, "is no text: expected JSON lines")
+        return
+    stream, number = io.BufferedReader(source), 0
+    while line := stream.readline(_MAX_PAIR_BYTES + 1):
+        number += 1
+        if len(line) > _MAX_PAIR_BYTES:  # a file of a few kB, compressed, may hold a line of gigabytes
+            diagnostics.fail(name, f"a line of more than {_MAX_PAIR_BYTES // MIB} MiB; the rest is not read", number)
+            return
+        if line.strip(BLANK):
+            _compare_line(line, name, number, diagnostics, settle)
+    if not number and source.failure is None:
+        diagnostics.fail(name, "is empty")
 
 
 def _settle(model: str | None) -> Settle | None:

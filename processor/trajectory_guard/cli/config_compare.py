@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from trajectory_guard.cli.outcome import Outcome
 from trajectory_guard.cli.output import print_json
-from trajectory_guard.cli.summary import Tally
+from trajectory_guard.cli.summary import Tally, counted
 from trajectory_guard.core.text import printable
 
 
@@ -89,7 +89,8 @@ class CompareReport:
             }
             print_json({"totals": {**totals, **sides}})
             return
-        print(f"{a.trajectories:,} trajectories, {a.steps:,} steps: the verdicts of {self._changed:,} change.")
+        runs, steps = counted(a.trajectories, "trajectory", "trajectories"), counted(a.steps, "step", "steps")
+        print(f"{runs}, {steps}: the verdicts of {self._changed:,} change.")
         for label, name, tally in zip("AB", self._names, (a, b), strict=True):
             kinds = ", ".join(f"{kind} {count:,}" for kind, count in tally.types.most_common()) or "nothing seen"
             saved = f"{tally.saved_steps:,} steps saved by stops"

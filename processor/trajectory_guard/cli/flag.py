@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import http.client
 import json
 import urllib.error
 import urllib.parse
@@ -18,6 +19,7 @@ from trajectory_guard.http_requests import open_url
 
 _TIMEOUT_S: Final = 10.0
 _MAX_BYTES: Final = 1 << 20
+_WHERE: Final = "--collector is the base URL of the collector's telemetry.endpoint, such as http://localhost:8888"
 
 
 def add_flag(commands: Any) -> None:
@@ -63,7 +65,10 @@ class _FlagError(Exception):
 def _headers(token_file: str | None) -> dict[str, str]:
     if token_file is None:
         return {}
-    lines = Path(token_file).read_text(encoding="utf-8").split()
+    try:
+        lines = Path(token_file).read_text(encoding="utf-8-sig").split()
+    except UnicodeDecodeError:
+        raise ValueError(f"{token_file}: is not UTF-8 text") from None
     if not lines:
         raise ValueError(f"{token_file}: no token in it")
     return {"Authorization": f"Bearer {lines[0]}"}
@@ -96,11 +101,17 @@ def _ask(
     request = urllib.request.Request(url, data, {**headers, **more}, method=method)
     try:
         with open_url(request, timeout_s=_TIMEOUT_S) as reply:
-            answer = json.loads(reply.read(_MAX_BYTES))
+            text = reply.read(_MAX_BYTES)
     except urllib.error.HTTPError as error:
         raise _FlagError(_refusal(error)) from None
+    except http.client.HTTPException:
+        raise ValueError(f"{base}: answers in another protocol; {_WHERE}") from None
+    try:
+        answer = json.loads(text)
+    except (ValueError, RecursionError):
+        answer = None
     if not isinstance(answer, dict):
-        raise ValueError(f"{base}: the reply is no flag")
+        raise ValueError(f"{base}: the reply is no flag; {_WHERE}")
     return answer
 
 
@@ -110,7 +121,7 @@ def _refusal(error: urllib.error.HTTPError) -> str:
     try:
         reason = json.loads(error.read(_MAX_BYTES))["error"]
     except (ValueError, KeyError, TypeError, OSError):
-        reason = error.reason
+        return f"{error.code}: {clip(str(error.reason))}; {_WHERE}"
     return f"{error.code}: {clip(str(reason))}"
 
 

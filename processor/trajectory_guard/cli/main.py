@@ -12,11 +12,12 @@ from trajectory_guard.cli.calibrate import add_calibrate
 from trajectory_guard.cli.commands import add_commands
 from trajectory_guard.cli.doctor.run import add_doctor
 from trajectory_guard.cli.flag import add_flag
-from trajectory_guard.cli.output import BAD_INPUT, abandon_stdout, be_tolerant, complain
+from trajectory_guard.cli.output import BAD_INPUT, be_tolerant, complain
 from trajectory_guard.cli.report.render import add_report
 from trajectory_guard.cli.verify import add_verify
 from trajectory_guard.core.build import with_build
 from trajectory_guard.extras import missing
+from trajectory_guard.standard_streams import abandon_stdout, write_error
 
 INTERRUPTED = 130
 _MAX_MESSAGE: Final = 500
@@ -24,12 +25,12 @@ _MAX_MESSAGE: Final = 500
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse arguments and run a subcommand; returns the exit status (0 fine, 1 a loop was found, 2 bad input)."""
+    be_tolerant()
     parser = _parser()
     options = parser.parse_args(argv)
     if options.command is None:
         parser.print_help()
         return 2
-    be_tolerant()
     try:
         status = int(options.run(options))
         sys.stdout.flush()
@@ -49,8 +50,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _in_one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror or error}"
+    unwritten = write_error(error)
+    if unwritten is not None:
+        abandon_stdout()
+        return unwritten
     text = " ".join(str(error).split())[:_MAX_MESSAGE]
-    return f"unexpected {type(error).__name__}: {text or 'no message'} (python -X dev shows where)"
+    return f"unexpected {type(error).__name__}: {text or 'no message'} (PYTHONDEVMODE=1 shows where)"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from trajectory_guard.cli.recordings.diagnostics import Diagnostics
 from trajectory_guard.core.text import printable
+from trajectory_guard.standard_streams import open_closed_ones, say
 
 FINE: Final = 0
 LOOP_FOUND: Final = 1
@@ -54,10 +55,7 @@ def _is_utf8(stream: Any) -> bool:
 
 def complain(message: str) -> None:
     """One line on standard error."""
-    text = f"trajectory-guard: {printable(message)}\n"
-    sys.stderr.write(
-        text.encode(sys.stderr.encoding or "utf-8", "backslashreplace").decode(sys.stderr.encoding or "utf-8")
-    )
+    say(f"trajectory-guard: {printable(message)}")
 
 
 def finish(diagnostics: Diagnostics, status: int) -> int:
@@ -68,17 +66,10 @@ def finish(diagnostics: Diagnostics, status: int) -> int:
 
 
 def be_tolerant() -> None:
-    """Escape what the encoding of standard output has no character for, instead of failing."""
+    """Let odd surroundings cost no output: closed streams, an encoding without some characters, a width of 0."""
+    open_closed_ones()
+    if not os.environ.get("COLUMNS", "1").strip("0"):  # "0" means unknown; rich would print nothing at all
+        del os.environ["COLUMNS"]
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")
-
-
-def abandon_stdout() -> None:
-    """Silence standard output after its reader closed the pipe, as in ``... | head``."""
-    try:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
-    except (OSError, ValueError):
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115

@@ -90,7 +90,8 @@ class Tallies:
         """The sums in words."""
         all_of = self.total
         yield (
-            f"{all_of.trajectories:,} trajectories, {all_of.steps:,} steps: {all_of.nudged:,} would have been nudged, "
+            f"{counted(all_of.trajectories, 'trajectory', 'trajectories')}, {counted(all_of.steps, 'step', 'steps')}: "
+            f"{all_of.nudged:,} would have been nudged, "
             f"{all_of.stopped:,} stopped."
         )
         if all_of.types:
@@ -100,6 +101,11 @@ class Tallies:
             tokens = f" and {all_of.saved_tokens:,} tokens" if all_of.saved_tokens else ""
             money = f" (${all_of.saved_usd:,.2f})" if all_of.saved_usd else ""
             yield f"The stops would have saved {all_of.saved_steps:,} steps{tokens}{money}."
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """A number with its noun."""
+    return f"{number:,} {one if number == 1 else many}"
 
 
 def row_cells(outcome: Outcome) -> tuple[str, ...]:

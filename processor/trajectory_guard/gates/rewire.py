@@ -72,7 +72,7 @@ def find_way(
     if not final and (not exits or (tools is None and sub_graphs(builder))):
         return None
     if not sources:
-        raise GraphShapeError(f"no tool node found; pass tools= with one of {_names(builder)}")
+        raise _no_tools(builder)
     found = ", ".join(sorted({*exits} - {END, START})) or "no node"
     raise GraphShapeError(
         f"cannot determine where {', '.join(sources)} return to (found: {found}); "
@@ -87,7 +87,7 @@ def _find_tools(builder: Builder, tools: str | Sequence[str] | None, *, needed: 
     found = [name for name, spec in builder.nodes.items() if isinstance(spec.runnable, ToolNode)]
     found = found or [name for name in _TOOL_NODES if name in builder.nodes]
     if needed and not found and not sub_graphs(builder):
-        raise GraphShapeError(f"no tool node found; pass tools= with one of {_names(builder)}")
+        raise _no_tools(builder)
     return found
 
 
@@ -196,6 +196,12 @@ def _graph_in(node: Any) -> Any:
     except Exception:  # LangGraph does the same: a function that cannot be looked into has none
         found = None
     return found if found is not None else held_graph(node)
+
+
+def _no_tools(builder: Builder) -> GraphShapeError:
+    if not builder.nodes:
+        return GraphShapeError("the builder has no nodes yet: add them before the guard")
+    return GraphShapeError(f"no tool node found; pass tools= with one of {_names(builder)}")
 
 
 def _names(builder: Builder) -> str:

@@ -20,7 +20,7 @@ from trajectory_guard import callbacks, telemetry
 from trajectory_guard.callbacks import Intervention, notify
 from trajectory_guard.config import GuardConfig, is_disabled
 from trajectory_guard.core.engine import Verdict
-from trajectory_guard.core.steps import StepRecord, Usage
+from trajectory_guard.core.steps import Evidence, StepRecord, Usage
 from trajectory_guard.core.tracking.tables import BoundedTable, NameTable
 from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard.dialects.custom import table_with
@@ -28,7 +28,7 @@ from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import KeySet, RowKeys, recognise, recognise_keys
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.locks import OwnedLock, holds_lock
-from trajectory_guard.logs import log_contained, log_recovery, log_verdict
+from trajectory_guard.logs import log_contained, log_recovery, log_verdict, log_without_content
 from trajectory_guard.otel.metrics import register
 from trajectory_guard.otel.sdk_spans import IS_REMOTE, PUBLIC, SPAN_ID, TRACE_ID, SpanReader, marked, readers, view_of
 from trajectory_guard.otel.verdict_spans import VerdictSpans
@@ -60,6 +60,8 @@ _EXPIRY_LOOK: Final = 64
 _SCORES_TIMEOUT_S: Final = 5.0
 _MAX_POSTPONED: Final = 256
 _MAX_PASSED: Final = 1_024
+_ENOUGH_WITHOUT_CONTENT: Final = 8
+"""Tool calls of which none has content, from which on one warning says so."""
 _processors: Final[WeakSet[TrajectoryGuardProcessor]] = WeakSet()
 
 
@@ -107,6 +109,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._feed: SpendingFeed | None = None
         self._scores: ScoreFeed | None = None
         self._reported: set[str] = set()
+        self._without_content: int | None = 0  # tool calls so far, until one has content or the warning was given
         self._evaluated = 0
         add_reporter(self.board)
         provider = meter_provider or otel_metrics.get_meter_provider()
@@ -277,6 +280,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
         verdict = self._evaluate(step, view, context, keys)
         if verdict is None:
             return
+        if self._without_content is not None and step.model_scope is None:
+            self._look_for_content(verdict, row.row.name if row is not None else "")
         self._evaluated += 1
         if started:
             self._latency.record(time.perf_counter() - started)
@@ -284,6 +289,16 @@ class TrajectoryGuardProcessor(SpanProcessor):
             self._report(verdict, span)
         if (verdict.detections or verdict.recovered) and self.board.reporter is not None:
             self.board.reporter.report(verdict, view.trace_id, span, self._ancestors(span))
+
+    def _look_for_content(self, verdict: Verdict, dialect: str) -> None:
+        """Warn once if the first tool spans show neither arguments nor results, and no gate reads them elsewhere."""
+        count = self._without_content
+        if verdict.evidence is not Evidence.NAME_ONLY or self.board.is_gated(verdict.trajectory_id, verdict.run):
+            self._without_content = None
+        elif count is not None:
+            self._without_content = count + 1 if count + 1 < _ENOUGH_WITHOUT_CONTENT else None
+            if self._without_content is None:
+                log_without_content(_ENOUGH_WITHOUT_CONTENT, dialect)
 
     def _propose(self, span: ReadableSpan, view: SpanView) -> None:
         """Enter the calls that a model requests in the cursor."""

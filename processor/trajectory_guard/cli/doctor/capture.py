@@ -196,7 +196,8 @@ def _family(capture: Capture, steps: Iterable[StepRecord]) -> str:
 
 def _content_fix(capture: Capture, family: str, table: Mapping[str, str]) -> str:
     """Content on model spans and none on tool spans means that it goes elsewhere, not that it is off."""
-    shown = family in EVENTS_ONLY and any(_shows_content(span) for span in capture.models)
+    of_langchain = any("langchain" in span.scope for span in capture.tools)
+    shown = family in EVENTS_ONLY and of_langchain and any(map(_shows_content, capture.models))
     return EVENTS_ONLY[family] if shown else fix_for(table, family)
 
 

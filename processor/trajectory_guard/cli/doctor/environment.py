@@ -101,9 +101,11 @@ def _family_of_package(name: str) -> str | None:
 
 def _installed(found: Mapping[str, str], versions: Mapping[str, str]) -> Iterator[Finding]:
     if not found:
+        gated = not _missing_for_gates(versions) and "langgraph" in versions
         yield Finding(
-            "problem", "no_instrumentation", "environment",
-            "No instrumentation of an LLM framework is installed: no tool call leaves a span.",
+            "warn" if gated else "problem", "no_instrumentation", "environment",
+            "No instrumentation of an LLM framework is installed: no tool call leaves a span"
+            + ("; gates read the calls from the messages, and nothing else sees them." if gated else "."),
             "pip install opentelemetry-instrumentation-langchain  # or openinference-instrumentation-<framework>",
         )  # fmt: skip
     for name, family in found.items():
@@ -139,9 +141,7 @@ def _keep_first(found: Sequence[str]) -> str:
 def _gate(versions: Mapping[str, str]) -> Iterator[Finding]:
     if "langgraph" not in versions:
         return
-    missing = [name for name in ("langchain", "langchain-core") if name not in versions]
-    if _older(versions, "langgraph", (1,)):
-        missing.append("langgraph>=1.0")
+    missing = _missing_for_gates(versions)
     if missing:
         yield Finding(
             "warn", "no_gate", "langgraph",
@@ -149,6 +149,11 @@ def _gate(versions: Mapping[str, str]) -> Iterator[Finding]:
             "loops are seen, not stopped.",
             "pip install '.[langgraph]'  # in a clone of trajectory_guard",
         )  # fmt: skip
+
+
+def _missing_for_gates(versions: Mapping[str, str]) -> list[str]:
+    missing = [name for name in ("langchain", "langchain-core") if name not in versions]
+    return [*missing, "langgraph>=1.2"] if _older(versions, "langgraph", (1, 2)) else missing
 
 
 def _version_pairs(versions: Mapping[str, str]) -> Iterator[Finding]:

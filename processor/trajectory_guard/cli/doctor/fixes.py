@@ -31,6 +31,7 @@ GENKIT: Final = "Genkit"
 MLFLOW: Final = "MLflow"
 LAMINAR: Final = "Laminar"
 VOLTAGENT: Final = "VoltAgent"
+AG2: Final = "AG2"
 OTHER: Final = "other"
 
 _SCOPES: Final = (
@@ -45,6 +46,7 @@ _SCOPES: Final = (
     ("haystack", HAYSTACK), ("semantic_kernel", SEMANTIC_KERNEL), ("com.anthropic.claude_code", CLAUDE_CODE),
     ("@mastra/", MASTRA), ("genkit", GENKIT), ("mlflow.", MLFLOW), ("@traceloop/", OPENLLMETRY),
     ("@arizeai/", OPENINFERENCE), ("@voltagent/", VOLTAGENT), ("lmnr.", LAMINAR),
+    ("opentelemetry.instrumentation.ag2", AG2),
 )  # fmt: skip
 _KEYS: Final = (("ai.operationId", VERCEL), ("spring.ai.kind", SPRING_AI))
 """Families whose scope says too little."""
@@ -78,6 +80,7 @@ CONTENT: Final[Mapping[str, str]] = {
     PYDANTIC_AI: "Agent.instrument_all(InstrumentationSettings(include_content=True))",
     AGENT_FRAMEWORK: "export ENABLE_SENSITIVE_DATA=true",
     OPENAI_AGENTS: "RunConfig(trace_include_sensitive_data=True)",
+    AG2: "TelemetryMiddleware(capture_content=True, max_tool_result_chars=None)",
     AUTOGEN: f"{_SET_ARGUMENTS}  # inside the tool: AutoGen has no switch",
     MCP: f"{_SET_ARGUMENTS}  # inside the tool",
     OTHER: _SET_ARGUMENTS,
@@ -110,6 +113,7 @@ CONVERSATION: Final[Mapping[str, str]] = {
     VOLTAGENT: "agent.generateText(..., { conversationId, userId })",
     GENKIT: "ai.defineAgent({ name: 'support_agent', store, ... }).chat()",
     SPRING_AI: ".advisors(a -> a.param(ChatMemory.CONVERSATION_ID, conversationId))",
+    AG2: 'TelemetryMiddleware(span_attributes={"gen_ai.conversation.id": conversation_id})',
     OTHER: _WITH_ID,
 }
 """Names the conversation, so that its turns are one trajectory."""
@@ -117,6 +121,7 @@ CONVERSATION: Final[Mapping[str, str]] = {
 AGENT: Final[Mapping[str, str]] = {
     LANGCHAIN: 'create_agent(..., name="support_agent")',
     STRANDS: 'Agent(..., name="support_agent")',
+    AG2: 'TelemetryMiddleware(agent_name="support_agent")',
     VERCEL: "experimental_telemetry: { isEnabled: true, functionId: 'support_agent' }",
     GENKIT: "ai.defineAgent({ name: 'support_agent', ... })",
     HAYSTACK: 'pipeline.add_component("support_agent", agent)',

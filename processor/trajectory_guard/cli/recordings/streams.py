@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import importlib
 import io
@@ -49,7 +50,8 @@ class Source(io.RawIOBase):
     def __init__(self, path: str, progress: Callable[[int], None]) -> None:
         """Open ``path`` (``-`` is standard input); raises OSError, and MissingLibraryError for its compression."""
         self.failure: str | None = None
-        self._file: Any = sys.stdin.buffer if path == "-" else Path(path).open("rb", buffering=0)  # noqa: SIM115
+        self._given = path == "-"
+        self._file: Any = _standard_input() if self._given else Path(path).open("rb", buffering=0)  # noqa: SIM115
         counted = io.BufferedReader(_Counted(self._file, progress), BUFFER_BYTES)
         self._inner: Any = _decompressed(counted)
         self._ahead = b""
@@ -90,9 +92,15 @@ class Source(io.RawIOBase):
 
     def close(self) -> None:
         """Close the file, not standard input."""
-        if not self.closed and self._file is not sys.stdin.buffer:
+        if not self.closed and not self._given:
             self._file.close()
         super().close()
+
+
+def _standard_input() -> Any:
+    if sys.stdin is None:  # `<&-`
+        raise OSError(errno.EBADF, "it is closed")
+    return sys.stdin.buffer
 
 
 def _decompressed(stream: Any) -> Any:

@@ -22,6 +22,7 @@ from trajectory_guard.cli.report.text import visible
 from trajectory_guard.cli.settings import load_config
 from trajectory_guard.config import ConfigError
 from trajectory_guard.extras import missing
+from trajectory_guard.standard_streams import say
 
 DEFAULT_LIMIT: Final = 20
 _MAX_KNOWN_IDS: Final = 10_000
@@ -75,9 +76,9 @@ def run_report(options: argparse.Namespace) -> int:
 def _complain(messages: Iterable[str]) -> None:
     lines = list(dict.fromkeys(line for message in messages for line in message.splitlines()))
     for line in lines[:_MAX_COMPLAINTS]:
-        print(f"trajectory-guard report: {visible(line)}", file=sys.stderr)
+        say(f"trajectory-guard report: {visible(line)}")
     if len(lines) > _MAX_COMPLAINTS:
-        print(f"trajectory-guard report: and {len(lines) - _MAX_COMPLAINTS:,} more", file=sys.stderr)
+        say(f"trajectory-guard report: and {len(lines) - _MAX_COMPLAINTS:,} more")
 
 
 def _lines(options: argparse.Namespace, diagnostics: Diagnostics) -> list[Summary]:

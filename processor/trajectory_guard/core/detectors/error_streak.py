@@ -285,7 +285,7 @@ class ErrorStreak(Detector):
         """See ``dump``."""
         recent, fruitless, (*streak, steps) = data
         self.recent, self.fruitless = tuple(map(_restored, recent)), tuple(map(_restored, fruitless))
-        self.streak = _Streak(*streak, steps=tuple(steps))
+        self.streak = _Streak._make([*streak, tuple(steps)])
 
 
 def _without_words(failure: _Failure) -> _Failure:
