@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import time
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -195,6 +196,19 @@ def test_a_backlog_is_read_partition_by_partition_without_a_difference(new_run: 
     run.start("one")
     run.wait_for(expected)
     assert compared(run.verdicts(), expected) == (0, 0, 0), "missing, extra, different"
+
+
+def test_records_of_clocks_that_are_days_behind_or_ahead_change_no_verdict(new_run: NewRun) -> None:
+    """Every second record has the right time, so that the time of its partition is that of now."""
+    records, expected = load()
+    now_ms = round(time.time() * 1_000)
+    days_ms = 2 * 86_400_000
+    run = new_run()
+    worker = run.start("one")
+    worker.wait_until_ready()
+    run.feed(records, lambda nth: (now_ms, now_ms - days_ms, now_ms, now_ms + 1_800_000, now_ms, 1)[nth % 6])
+    run.wait_for(expected)
+    assert worker.terminate() == 0
 
 
 def test_poison_is_dead_lettered_and_costs_no_other_record(new_run: NewRun) -> None:

@@ -71,6 +71,7 @@ class Worker:
         self._last_sign = time.monotonic()
         self._lag: dict[str, float] = {}
         self._throttled = ThrottledLog(_log)
+        self._most_behind_ms = round(min(config.state.ttl_s, config.guard.idle_ttl_s) * 500)
         roles = Roles.of(config.topics)
         self._role_of = {name: role for role, name in roles.by_role().items()}
         self._read_roles = {roles.spans: "spans", roles.operations: "operations"}
@@ -151,7 +152,7 @@ class Worker:
             try:
                 if value is None:
                     raise PoisonError("the record has no value")
-                take(key, value, state, at_ms)
+                take(key, value, state, _not_long_past(state, at_ms, self._most_behind_ms))
             except PoisonError as error:
                 reason = str(error)
             except FatalError:
@@ -287,6 +288,19 @@ def _not_in_the_future(_: Any, __: Any, at_ms: int, ___: Any) -> int:
     """The time of a record. One with a clock that is ahead would let the state of all others expire."""
     now = round(time.time() * 1_000)
     return at_ms if 0 < at_ms <= now else now
+
+
+def _not_long_past(state: Any, at_ms: int, most_ms: int) -> int:
+    """The time of a record, at most so much behind the newest of its partition.
+
+    What is stored expires by the newest time that the partition has seen. With a clock that is behind by the time to
+    live, it would be expired as soon as it is written, and the steps of the conversation with it; with one that is
+    behind by less, the conversation would seem idle when the next record has the right time.
+    """
+    newest_ms = state._transaction._partition.high_water_ms
+    if newest_ms is not None and at_ms < newest_ms - most_ms:
+        at_ms = state._timestamp = newest_ms - most_ms
+    return at_ms
 
 
 def _application(
