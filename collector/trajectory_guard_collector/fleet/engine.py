@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from traceback import format_exc
 from typing import Any, Final
 
 import orjson
@@ -159,8 +160,9 @@ class Worker:
                 raise
             except Exception as error:  # noqa: BLE001  an unforeseen record must not stop the partition
                 reason = f"{type(error).__name__}: {error}"
-                _log.exception(
-                    "a record cannot be processed: %s[%d]@%d", context.topic, context.partition, context.offset
+                place = f"{context.topic}[{context.partition}]@{context.offset}"
+                self._throttled.log(
+                    logging.ERROR, "unforeseen", f"a record cannot be processed: {place}: {format_exc()}"
                 )
             else:
                 return
