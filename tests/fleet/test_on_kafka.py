@@ -74,6 +74,25 @@ def test_a_broker_that_dies_and_comes_back_costs_nothing(own_broker: Broker, new
     assert worker.terminate() == 0
 
 
+def test_a_worker_that_is_stopped_while_no_broker_answers_ends_and_loses_nothing(
+    own_broker: Broker, new_run: NewRun
+) -> None:
+    """Its last commit cannot be made: the next worker reads the records again. The log does not repeat itself."""
+    records, expected = load()
+    run = new_run(address=own_broker.address, commit_interval_s=20.0, shutdown_timeout_s=2.0)
+    worker = run.start("one")
+    worker.wait_until_ready()
+    run.feed(records)
+    wait_until(lambda: worker.metric("trajectory_guard_fleet_records_total") > 100, lambda: worker.log[-2_000:])
+    own_broker.kill()
+    assert worker.terminate() == 1
+    lines = worker.log.count("brokers are down")
+    assert lines <= 4, worker.log[-2_000:]
+    own_broker.start()
+    run.start("two")
+    run.wait_for(expected, supervised=True)
+
+
 def test_exactly_once_writes_each_revision_once_even_after_kill_9(new_run: NewRun) -> None:
     records, expected = load()
     half = len(records) // 2

@@ -47,6 +47,7 @@ _log: Final = logging.getLogger(__name__)
 _MIB: Final = 1 << 20
 _STATISTICS_MS: Final = 2_000
 _POLL_S: Final = 0.1
+_FLUSH_S: Final = 0.5
 _FETCH_WAIT_MS: Final = 50
 """A rebalance asks for the watermarks of each partition in turn, each behind a fetch that waits for records: with
 librdkafka's default of 500 ms, 48 partitions stand still for 24 s."""
@@ -104,6 +105,7 @@ class Worker:
         self._watch_state()
         self._keep_early_stop()
         self._bound_transactions(config.processing.transaction_timeout_s)
+        self._bound_flushes(config.kafka.unavailable_s, config.processing.shutdown_timeout_s)
         metrics.watch(catalogue.READY, lambda: float(self.ready))
         metrics.watch_group(catalogue.LAG, lambda: self._lag)
         metrics.watch_group(
@@ -241,6 +243,27 @@ class Worker:
                 watchdog.cancel()
 
         producer.commit_transaction = bounded
+
+    def _bound_flushes(self, stalled_s: float, stopping_s: float) -> None:
+        """Let a commit give up brokers that take nothing for so long, sooner if the worker was asked to stop.
+
+        Python handles no signal while librdkafka waits, which it would do for as long as records live: five minutes.
+        """
+        producer, asked = self.app._producer, self.app._stop_event
+        flush = producer.flush
+
+        def bounded(timeout: float | None = None) -> int:
+            if timeout is not None:  # a rebalance has a limit of its own
+                return int(flush(timeout))
+            before, waited_s = 0, 0.0
+            while left := int(flush(_FLUSH_S)):
+                waited_s = 0.0 if left < before else waited_s + _FLUSH_S
+                before = left
+                if waited_s >= (min(stalled_s, stopping_s) if asked.is_set() else stalled_s):
+                    break
+            return left
+
+        producer.flush = bounded
 
 
 def _end_without_commit(seconds: float) -> None:
