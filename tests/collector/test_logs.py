@@ -16,7 +16,7 @@ import pytest
 from tests.collector.receiver_helpers import Authority
 from tests.faults.processes import Collector
 from trajectory_guard_collector.telemetry.logs import configure
-from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
+from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog, ThrottledRecords
 
 Lines = Callable[[], list[dict[str, Any]]]
 logger = logging.getLogger("trajectory_guard_collector.test")
@@ -124,3 +124,23 @@ def test_clients_without_tls_write_nothing_to_the_log_of_a_server_with_it(tmp_pa
     finally:
         collector.stop()
     assert [line for line in collector.log.read_text().splitlines() if not line.startswith("{")] == []
+
+
+def test_records_that_differ_in_numbers_only_are_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    library = logging.getLogger("a.library")
+    throttled = ThrottledRecords(clock=lambda: now[0])
+    library.addFilter(throttled)
+    try:
+        for nth in range(5):
+            library.error("attempt %d failed after %d ms", nth, 10 * nth)
+        library.error("something else")
+        now[0] = 61.0
+        library.error("attempt %d failed after %d ms", 9, 90)
+    finally:
+        library.removeFilter(throttled)
+    assert [one.getMessage() for one in caplog.records] == [
+        "attempt 0 failed after 0 ms",
+        "something else",
+        "attempt 9 failed after 90 ms (4 more like this since)",
+    ]

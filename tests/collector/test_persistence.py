@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 
 import pytest
@@ -12,7 +13,10 @@ from hypothesis import strategies as st
 from tests.collector.backends import until
 from tests.collector.kit import by_name, comparable, loop, new_scorer, request, score_all, span, span_id, tool, verdicts
 from tests.helpers import fewer_examples
+from tests.saved_state import of_another_version
 from trajectory_guard import telemetry
+from trajectory_guard.by_hand import HandFlag
+from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard_collector.app.pipeline import Pipeline
 from trajectory_guard_collector.errors import OverloadedError
@@ -227,9 +231,74 @@ async def test_damaged_trajectories_are_named_counted_and_left_out(damage: bytes
     await run(disk, mixed(), save_after=9)
     disk.wal.clear()
     disk.spaces["trajectories"][b"bad"] = damage
-    scorer = await run(disk, [])
+    scorer = new_scorer()
+    saver = StateWriter(scorer, disk, 60.0)
+    await saver.restore()
     assert len(scorer.registry) == len(disk.spaces["trajectories"]) - 1
     assert scorer.metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "restore"}) == 1
+    await saver.save()
+    assert b"bad" not in disk.spaces["trajectories"], "the next start would report it again"
+
+
+async def upgraded(disk: Disk, requests: Sequence[bytes]) -> RequestScorer:
+    """A collector whose engine has another version of the state than the one that filled the disk."""
+    kept = disk.spaces["trajectories"]
+    kept.update({key: of_another_version(data) for key, data in kept.items()})
+    return await run(disk, requests)
+
+
+def sample(scorer: RequestScorer, name: str, **labels: str) -> float:
+    return scorer.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+async def test_after_an_upgrade_every_step_counts_and_loops_are_found(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    names, disk = [f"c{nth}" for nth in range(9)], Disk()
+    before = [request(one) for name in names for one in loop(3, prefix=name, conversation=name, trace=name)]
+    after = [
+        request(one) for name in names for one in loop(5, start=60.0, prefix=f"{name}-", conversation=name, trace=name)
+    ]
+    await run(disk, [*before, request()], save_after=len(before))
+    scorer = await upgraded(disk, [before[0], *after])
+    assert sample(scorer, "trajectory_guard_steps_total", service_name="app") == len(after)
+    assert sample(scorer, "trajectory_guard_duplicates_total") == 1
+    assert sample(scorer, "trajectory_guard_errors_total", where="state.trajectory") == len(names)
+    assert len([one for one in caplog.records if "state format version" in one.getMessage()]) <= 1
+    assert flags(scorer) == dict.fromkeys(names, (8, 5.0, 2, 2, Level.STOP, ["TYPE_I_STUTTER"]))
+
+
+async def test_a_flag_does_not_outlast_the_state_that_an_upgrade_cannot_read() -> None:
+    """Nothing could end it. One by hand ends when a person clears it."""
+    disk = Disk()
+    first = await run(disk, [request(one) for one in loop(5)])
+    stopped = first.registry.find("c")
+    assert stopped is not None
+    assert stopped.current.stop is not None
+    first.registry.raise_flag(stopped, HandFlag.of("STOP", "the order was cancelled", "maria"))
+    saver = StateWriter(first, disk, 60.0)
+    await saver.save()
+    scorer = await upgraded(disk, [request(tool("next", {"q": 9}, "new", at=50.0))])
+    trajectory = scorer.registry.find("c")
+    assert trajectory is not None
+    assert trajectory.by_hand is not None
+    assert (trajectory.by_hand.reason, trajectory.current.stop, trajectory.steps) == (
+        "the order was cancelled",
+        None,
+        6,
+    )
+
+
+async def test_after_an_upgrade_a_trace_gets_the_name_of_its_conversation_and_a_person_clears_its_flag() -> None:
+    disk = Disk()
+    await run(disk, [*[request(one) for one in loop(3, conversation=None)], request()], save_after=3)
+    scorer = await upgraded(disk, [request(tool("named", {"q": 2}, "new", at=9.0))])
+    assert [(one.key[1], one.steps) for one in scorer.registry] == [("c", 4)]
+    (trajectory,) = scorer.registry
+    await StateWriter(scorer, disk, 60.0).save()
+    scorer = await upgraded(disk, [])
+    (trajectory,) = scorer.registry
+    scorer.registry.clear_flag(trajectory)
+    assert (trajectory.current.nudge, trajectory.steps) == (None, 4)
 
 
 async def test_damaged_write_ahead_entries_are_left_out() -> None:

@@ -271,7 +271,17 @@ def test_the_table_is_bounded_by_count_and_idle_time() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\xff", b"[]", b"{}", record("a", v=2), record("a", current={"nudge": 3}), record("a", by_hand=["BURN"])],
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b"{}",
+        record("a", v=2),
+        record("a", current={"nudge": 3}),
+        record("a", by_hand=["BURN"]),
+        record("a", steps="many"),
+        record("a", score=None),
+    ],
 )
 def test_a_damaged_record_says_so(data: bytes) -> None:
     one, _ = table()

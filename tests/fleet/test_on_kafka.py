@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import time
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -71,6 +72,25 @@ def test_a_broker_that_dies_and_comes_back_costs_nothing(own_broker: Broker, new
     run.wait_for(expected, supervised=True)
     assert worker.restarts <= 2
     assert worker.terminate() == 0
+
+
+def test_a_worker_that_is_stopped_while_no_broker_answers_ends_and_loses_nothing(
+    own_broker: Broker, new_run: NewRun
+) -> None:
+    """Its last commit cannot be made: the next worker reads the records again. The log does not repeat itself."""
+    records, expected = load()
+    run = new_run(address=own_broker.address, commit_interval_s=20.0, shutdown_timeout_s=2.0)
+    worker = run.start("one")
+    worker.wait_until_ready()
+    run.feed(records)
+    wait_until(lambda: worker.metric("trajectory_guard_fleet_records_total") > 100, lambda: worker.log[-2_000:])
+    own_broker.kill()
+    assert worker.terminate() == 1
+    lines = worker.log.count("brokers are down")
+    assert lines <= 4, worker.log[-2_000:]
+    own_broker.start()
+    run.start("two")
+    run.wait_for(expected, supervised=True)
 
 
 def test_exactly_once_writes_each_revision_once_even_after_kill_9(new_run: NewRun) -> None:
@@ -195,6 +215,19 @@ def test_a_backlog_is_read_partition_by_partition_without_a_difference(new_run: 
     run.start("one")
     run.wait_for(expected)
     assert compared(run.verdicts(), expected) == (0, 0, 0), "missing, extra, different"
+
+
+def test_records_of_clocks_that_are_days_behind_or_ahead_change_no_verdict(new_run: NewRun) -> None:
+    """Every second record has the right time, so that the time of its partition is that of now."""
+    records, expected = load()
+    now_ms = round(time.time() * 1_000)
+    days_ms = 2 * 86_400_000
+    run = new_run()
+    worker = run.start("one")
+    worker.wait_until_ready()
+    run.feed(records, lambda nth: (now_ms, now_ms - days_ms, now_ms, now_ms + 1_800_000, now_ms, 1)[nth % 6])
+    run.wait_for(expected)
+    assert worker.terminate() == 0
 
 
 def test_poison_is_dead_lettered_and_costs_no_other_record(new_run: NewRun) -> None:

@@ -264,6 +264,22 @@ def test_a_span_too_large_for_a_record_costs_no_other_span() -> None:
     assert [one["step_index"] for one in run.drain()] == [0, 1]
 
 
+@pytest.mark.parametrize("damaged", [["remove", "zz"], ["refresh", None], ["name", 5], ["add", []]])
+def test_a_damaged_operation_costs_no_other_one_of_its_record(damaged: list[Any]) -> None:
+    ((key, value),) = records([request(*loop(3))])
+    run = Simulation([(key, value)])
+    for partition in range(PARTITIONS):
+        run.read("spans", partition, 1)
+    ((place, written),) = [(place, log) for place, log in run.topics.items() if place[0] == "operations" and log]
+    ((key, value, at_ms),) = written
+    version, name, operations = orjson.loads(value)
+    written[0] = (key, orjson.dumps([version, name, [damaged, *operations]]), at_ms)
+    with pytest.raises(PoisonError, match=f"1 of {len(operations) + 1} operations"):
+        run.drain()
+    run._offsets[place] += 1
+    assert [one["step_index"] for one in run.drain()] == [0, 1, 2]
+
+
 def test_operations_beyond_the_size_of_a_record_are_several_records() -> None:
     requests = [request(*loop(60), resource={"note": "x" * 40_000})]
     run = Simulation(records(requests))

@@ -184,9 +184,10 @@ class FleetRun:
 
     # --- records ---------------------------------------------------------------------------------------------
 
-    def feed(self, records: Iterable[Record]) -> None:
-        for key, value in records:
-            self._producer.produce(self.config.topics.spans, value, key)
+    def feed(self, records: Iterable[Record], at_ms: Callable[[int], int] = lambda nth: 0) -> None:
+        """Write records; ``at_ms``: time of each in milliseconds since the epoch, 0 for now."""
+        for nth, (key, value) in enumerate(records):
+            self._producer.produce(self.config.topics.spans, value, key, timestamp=at_ms(nth))
             self._producer.poll(0)
         assert self._producer.flush(60) == 0
 

@@ -132,6 +132,9 @@ class Processing(Model):
     transaction_timeout_s: float = Field(default=10.0, ge=1.0, le=900.0)
     """With ``exactly-once``: seconds for which a worker that died can hold up ``read_committed`` readers."""
 
+    shutdown_timeout_s: float = Field(default=25.0, ge=1.0, le=3_600.0)
+    """Seconds after SIGTERM for which the last commit waits for brokers that do not answer; then status 1."""
+
     @model_validator(mode="after")
     def _in_time(self) -> Processing:
         if self.guarantee == "exactly-once" and self.transaction_timeout_s < 2 * self.commit_interval_s:

@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from traceback import format_exc
 from typing import Any, Final
 
 import orjson
@@ -46,6 +47,7 @@ _log: Final = logging.getLogger(__name__)
 _MIB: Final = 1 << 20
 _STATISTICS_MS: Final = 2_000
 _POLL_S: Final = 0.1
+_FLUSH_S: Final = 0.5
 _FETCH_WAIT_MS: Final = 50
 """A rebalance asks for the watermarks of each partition in turn, each behind a fetch that waits for records: with
 librdkafka's default of 500 ms, 48 partitions stand still for 24 s."""
@@ -71,6 +73,7 @@ class Worker:
         self._last_sign = time.monotonic()
         self._lag: dict[str, float] = {}
         self._throttled = ThrottledLog(_log)
+        self._most_behind_ms = round(min(config.state.ttl_s, config.guard.idle_ttl_s) * 500)
         roles = Roles.of(config.topics)
         self._role_of = {name: role for role, name in roles.by_role().items()}
         self._read_roles = {roles.spans: "spans", roles.operations: "operations"}
@@ -102,6 +105,7 @@ class Worker:
         self._watch_state()
         self._keep_early_stop()
         self._bound_transactions(config.processing.transaction_timeout_s)
+        self._bound_flushes(config.kafka.unavailable_s, config.processing.shutdown_timeout_s)
         metrics.watch(catalogue.READY, lambda: float(self.ready))
         metrics.watch_group(catalogue.LAG, lambda: self._lag)
         metrics.watch_group(
@@ -151,15 +155,16 @@ class Worker:
             try:
                 if value is None:
                     raise PoisonError("the record has no value")
-                take(key, value, state, at_ms)
+                take(key, value, state, _not_long_past(state, at_ms, self._most_behind_ms))
             except PoisonError as error:
                 reason = str(error)
             except FatalError:
                 raise
             except Exception as error:  # noqa: BLE001  an unforeseen record must not stop the partition
                 reason = f"{type(error).__name__}: {error}"
-                _log.exception(
-                    "a record cannot be processed: %s[%d]@%d", context.topic, context.partition, context.offset
+                place = f"{context.topic}[{context.partition}]@{context.offset}"
+                self._throttled.log(
+                    logging.ERROR, "unforeseen", f"a record cannot be processed: {place}: {format_exc()}"
                 )
             else:
                 return
@@ -239,6 +244,27 @@ class Worker:
 
         producer.commit_transaction = bounded
 
+    def _bound_flushes(self, stalled_s: float, stopping_s: float) -> None:
+        """Let a commit give up brokers that take nothing for so long, sooner if the worker was asked to stop.
+
+        Python handles no signal while librdkafka waits, which it would do for as long as records live: five minutes.
+        """
+        producer, asked = self.app._producer, self.app._stop_event
+        flush = producer.flush
+
+        def bounded(timeout: float | None = None) -> int:
+            if timeout is not None:  # a rebalance has a limit of its own
+                return int(flush(timeout))
+            before, waited_s = 0, 0.0
+            while left := int(flush(_FLUSH_S)):
+                waited_s = 0.0 if left < before else waited_s + _FLUSH_S
+                before = left
+                if waited_s >= (min(stalled_s, stopping_s) if asked.is_set() else stalled_s):
+                    break
+            return left
+
+        producer.flush = bounded
+
 
 def _end_without_commit(seconds: float) -> None:
     _log.error("the worker stops: a commit takes longer than processing.transaction_timeout_s (%g s)", seconds)
@@ -287,6 +313,19 @@ def _not_in_the_future(_: Any, __: Any, at_ms: int, ___: Any) -> int:
     """The time of a record. One with a clock that is ahead would let the state of all others expire."""
     now = round(time.time() * 1_000)
     return at_ms if 0 < at_ms <= now else now
+
+
+def _not_long_past(state: Any, at_ms: int, most_ms: int) -> int:
+    """The time of a record, at most so much behind the newest of its partition.
+
+    What is stored expires by the newest time that the partition has seen. With a clock that is behind by the time to
+    live, it would be expired as soon as it is written, and the steps of the conversation with it; with one that is
+    behind by less, the conversation would seem idle when the next record has the right time.
+    """
+    newest_ms = state._transaction._partition.high_water_ms
+    if newest_ms is not None and at_ms < newest_ms - most_ms:
+        at_ms = state._timestamp = newest_ms - most_ms
+    return at_ms
 
 
 def _application(

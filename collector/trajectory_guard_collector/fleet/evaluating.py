@@ -121,6 +121,8 @@ class EvaluatingStage:
                 self._apply(live, operation)
             except ItemFormatError as error:  # noqa: PERF203  the other operations count
                 unreadable.append(str(error))
+            except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+                unreadable.append(f"damaged operation {operation.kind.value!r}: {type(error).__name__}: {error}")
         if unreadable:
             raise PoisonError(f"{len(unreadable)} of {len(operations)} operations: {unreadable[0]}")
 

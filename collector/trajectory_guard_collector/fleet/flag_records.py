@@ -45,6 +45,8 @@ class FlagRecord(NamedTuple):
         """The state to answer from."""
         plain = self.plain
         numbers = {name: plain[name] for name in _NUMBERS}
+        if not all(isinstance(one, (int, float)) for one in numbers.values()):
+            raise TypeError(f"{', '.join(_NUMBERS)}: not all of them are numbers")
         return FlagState(self.key, current=current_of(plain["current"]), by_hand=hand_of(plain["by_hand"]), **numbers)
 
 

@@ -19,6 +19,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from trajectory_guard_collector.fleet.records import FatalError, StateStoreError
 from trajectory_guard_collector.scoring.item_codec import from_bytes, to_bytes
+from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 HEAD: Final = "h"
 FORMAT_VERSION: Final = 1
@@ -128,6 +129,7 @@ class LiveObjects(Generic[T]):
         self._entries: OrderedDict[bytes, _Entry[T]] = OrderedDict()
         self._dirty: dict[bytes, _Entry[T]] = {}
         self._bytes = 0
+        self._throttled = ThrottledLog(_log)  # an upgrade may leave nothing that can be read
         self._process = _MARK + secrets.token_hex(12).encode()
         self._marks = count()
 
@@ -258,7 +260,8 @@ class LiveObjects(Generic[T]):
     def _damaged(self, key: bytes, what: str, error: Exception) -> None:
         self._on_damaged()
         name = key.decode("ascii", "replace")
-        _log.error("the state of %s %s, and is discarded: %s: %s", name, what, type(error).__name__, error)
+        message = f"the state of {name} {what}, and is discarded: {type(error).__name__}: {error}"
+        self._throttled.log(logging.ERROR, what, message)
 
     # --- bounds ----------------------------------------------------------------------------------------------
 

@@ -29,8 +29,10 @@ from trajectory_guard_collector.fleet.flag_server import flag_server
 from trajectory_guard_collector.fleet.score_sender import ScoreForwarder
 from trajectory_guard_collector.telemetry import logs
 from trajectory_guard_collector.telemetry.metrics import Metrics
+from trajectory_guard_collector.telemetry.throttled_log import ThrottledRecords
 
 logger: Final = logging.getLogger(__name__)
+_ATTEMPTS: Final = ("quixstreams.kafka.consumer", "quixstreams.kafka.producer")
 _GC_THRESHOLDS: Final = (20_000, 20, 20)
 """Most objects of a batch are freed with it: collecting cycles as often as by default finds next to nothing."""
 
@@ -117,6 +119,9 @@ def _prepared(config: FleetConfig) -> Metrics:
         logger.warning("%s", line)
     if telemetry.log_level != "debug":
         logging.getLogger("quixstreams").setLevel(max(logging.WARNING, logging.getLogger().level))
+        throttled = ThrottledRecords()  # while no broker answers, each of their attempts is logged
+        for name in _ATTEMPTS:
+            logging.getLogger(name).addFilter(throttled)
     metrics = Metrics(max_label_values=telemetry.max_label_values, more=catalogue.METRICS)
     output.count_dropped(metrics)
     return metrics

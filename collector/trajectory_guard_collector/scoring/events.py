@@ -16,7 +16,8 @@ from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard_collector.scoring.items import EventKind, ResourceInfo, StepItem
-from trajectory_guard_collector.scoring.trajectory import Published, Trajectory
+from trajectory_guard_collector.scoring.published import Published
+from trajectory_guard_collector.scoring.trajectory import Trajectory
 from trajectory_guard_collector.telemetry.metrics import ScoringCounts
 
 _WORDS: Final = {EventKind.START: "loop", EventKind.NUDGE: "NUDGE", EventKind.STOP: "STOP", None: "recovered"}

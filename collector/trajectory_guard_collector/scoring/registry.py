@@ -33,6 +33,7 @@ from trajectory_guard_collector.scoring.items import (
     StepItem,
     was_in_order,
 )
+from trajectory_guard_collector.scoring.saved_state import with_saved_state
 from trajectory_guard_collector.scoring.trajectory import Trajectory
 from trajectory_guard_collector.telemetry.metrics import ScoringCounts
 
@@ -203,7 +204,7 @@ class TrajectoryRegistry:
         if before is None or (before.base is None and before.by_hand is None):
             return
         named = self._all.setdefault(key, Trajectory(key, self._limits.max_seen_spans))
-        named.inherit(before, self.engine)
+        with_saved_state(before, self.engine, self._counts, lambda: named.inherit(before, self.engine))
         self._touch(named, self._clock())
         if before.items or before.base is not None:
             self._dirty[former] = before
@@ -290,8 +291,9 @@ class TrajectoryRegistry:
 
     def evaluate_some(self, trajectory: Trajectory, now: float) -> list[StepItem]:
         """Evaluate the first steps of a trajectory that are due; one that cannot be evaluated is discarded."""
+        engine, steps = self.engine, self._limits.reorder_steps
         try:
-            return trajectory.evaluate(self.engine, self._limits.reorder_steps, now)
+            return with_saved_state(trajectory, engine, self._counts, lambda: trajectory.evaluate(engine, steps, now))
         except Exception:  # noqa: BLE001  one trajectory must not cost the others
             self._counts.error("evaluate.trajectory")
             _log.exception("trajectory %r cannot be scored; its state is discarded", trajectory.key[1])
@@ -339,7 +341,10 @@ class TrajectoryRegistry:
 
     def clear_flag(self, trajectory: Trajectory) -> None:
         """Clear every flag of a trajectory: the scores of its runs become 0 and have to build up again."""
-        trajectory.dismiss(self.engine)
+        with_saved_state(
+            trajectory, self.engine, self._counts, lambda: trajectory.dismiss(self.engine),
+            before_again=lambda: self._finish(trajectory),  # left for later, its steps would raise the flag again
+        )  # fmt: skip
         self._clear(trajectory)
         if trajectory.waiting is not None:
             self._dirty[trajectory.key] = trajectory
@@ -407,7 +412,8 @@ class TrajectoryRegistry:
         self._awake.pop(trajectory.key, None)
         events = self._finish(trajectory)
         try:
-            for verdict, item in trajectory.close_runs(self.engine):
+            closed = with_saved_state(trajectory, self.engine, self._counts, lambda: trajectory.close_runs(self.engine))
+            for verdict, item in closed:
                 item = item or stand_in(trajectory, verdict)
                 recovery = recovered_when_idle(trajectory, verdict, item, self._counts)
                 if recovery is not None:

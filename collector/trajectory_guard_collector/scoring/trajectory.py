@@ -11,17 +11,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.core.calls import RECENT_CALLS, CallRecord, is_fuller, reported
 from trajectory_guard.core.engine import Engine, Verdict
-from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
-from trajectory_guard.core.state import TrajectoryState
+from trajectory_guard.core.state import StateFormatError, TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED
 from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard_collector.scoring.items import FIRST, EventKind, Item, Key, Order, StepItem, is_due, was_in_order
+from trajectory_guard_collector.scoring.published import Published
 from trajectory_guard_collector.scoring.seen import SAVED, SavedExtent, SeenSpans
 
 _SNAPSHOT_STEPS: Final = 32
@@ -65,47 +65,6 @@ class CurrentVerdicts(NamedTuple):
 
 
 NOTHING: Final = CurrentVerdicts()
-
-
-class Published:
-    """Publication state of one episode: late steps may move a finding, but it is published once.
-
-    Attributes:
-        started, stopped, recovered, counted: whether its beginning, stop and end were published and metrics count it.
-        nudges: number of nudges published; compacted: number of nudges at steps that are no longer kept.
-        spent: resources counted so far.
-    """
-
-    __slots__ = ("compacted", "counted", "nudges", "recovered", "spent", "started", "stopped")
-
-    def __init__(self) -> None:
-        self.started = self.stopped = self.recovered = self.counted = False
-        self.nudges = self.compacted = 0
-        self.spent = Spent()
-
-    @property
-    def may_recover(self) -> bool:
-        """Whether a nudge was published, and no recovery yet."""
-        return self.nudges > 0 and not self.recovered
-
-    def to_plain(self) -> list[Any]:
-        """A form that JSON can represent."""
-        return [self.started, self.stopped, self.recovered, self.counted, self.nudges, self.compacted, list(self.spent)]
-
-    @classmethod
-    def from_plain(cls, plain: list[Any], *, with_steps: bool) -> Published:
-        """Restore ``to_plain``.
-
-        Parameters:
-            with_steps: whether the steps that are still kept are restored as well.
-        """
-        published = cls()
-        published.started, published.stopped, published.recovered, published.counted, *numbers, spent = plain
-        published.nudges, published.compacted = numbers
-        if not with_steps:
-            published.compacted = published.nudges
-        published.spent = Spent(*spent)
-        return published
 
 
 @dataclass(slots=True)
@@ -326,6 +285,27 @@ class Trajectory:
         if snapshot is None:
             return Head(engine.new_state(self.key[1]), (), UsageLedger())
         return Head(engine.load_state(snapshot.state), snapshot.recent, snapshot.usage.copy())
+
+    def start_again(self, engine: Engine) -> None:
+        """Give up states that cannot be read, such as those of another version, and no step.
+
+        Steps that are kept are evaluated again, from the state before them. If that cannot be read either, the engine
+        has forgotten what was evaluated and finds loops from here on: no flag may stand that nothing could end, and the
+        ordinals go on, so that a client which has acted on one of them sees the later ones.
+        """
+        self._snapshots, self._head, self.changed = [], None, True
+        try:
+            self._thaw(engine, self.base)
+        except StateFormatError:
+            state = engine.new_state(self.key[1])
+            state.index = state.step_ids.start = self.steps
+            state.episodes, state.nudges = self.episode, self.nudges
+            self.base = self.base._replace(state=state.to_bytes()) if self.base is not None else None
+            self._forget(self._evaluated)
+            self.current = self.compacted = NOTHING
+            self.level = Level.OBSERVE
+            self._read(state, [])
+        self._evaluated, self.revised = 0, True
 
     def _evaluate(self, engine: Engine, head: Head, item: StepItem) -> Verdict | None:
         step = item.step

@@ -30,9 +30,10 @@ from trajectory_guard_collector.scoring.item_codec import (
     verdict_of,
 )
 from trajectory_guard_collector.scoring.items import FIRST, Item, Key, Order
+from trajectory_guard_collector.scoring.published import Published
 from trajectory_guard_collector.scoring.registry import Attributes
 from trajectory_guard_collector.scoring.seen import SAVED, WIDTH, SavedExtent, SeenSpans
-from trajectory_guard_collector.scoring.trajectory import CurrentVerdicts, Published, Snapshot, Trajectory
+from trajectory_guard_collector.scoring.trajectory import CurrentVerdicts, Snapshot, Trajectory
 
 FORMAT_VERSION: Final = 5
 _NO_DIALECTS: Final[Dialects] = {}

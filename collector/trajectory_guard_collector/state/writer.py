@@ -21,6 +21,7 @@ from trajectory_guard_collector.scoring.scorer import RequestScorer
 from trajectory_guard_collector.scoring.trajectory import Trajectory
 from trajectory_guard_collector.state.codec import dump, key_bytes, load
 from trajectory_guard_collector.state.wal import request_of
+from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 _log: Final = logging.getLogger(__name__)
 _TRAJECTORIES: Final = "trajectories"
@@ -69,6 +70,7 @@ class StateWriter:
         self._wal_ids: deque[tuple[float, int]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._saving = asyncio.Lock()
+        self._throttled = ThrottledLog(_log)
         self.restoring: str | None = _RESTORING
 
     # --- reading back ----------------------------------------------------------------------------------------
@@ -107,9 +109,12 @@ class StateWriter:
     ) -> Generator[None, None, list[LoopEvent]]:
         scorer, traces = self._scorer, self._scorer.identifier.traces
         unreadable, again = 0, []
+        scorer.registry.take_changes()  # what is evicted from now on, before the first save, leaves the disk as well
         with scorer.counts.paused():
-            for _, data in trajectories:
-                unreadable += not self._restore_one(data)
+            for key, data in trajectories:
+                if not self._restore_one(data):
+                    unreadable += 1
+                    self._unsaved[_TRAJECTORIES].append((key, None))  # else each start would report it again
                 yield
             for trace_id, conversation in saved_traces:
                 traces.learn(traces.get(trace_id), conversation.decode("utf-8", "replace"))
@@ -128,7 +133,9 @@ class StateWriter:
         try:
             self._scorer.registry.restore(*load(data))
         except StateFormatError as error:
-            _log.error("queue.storage: discarding unreadable trajectory state: %s", error)
+            self._throttled.log(
+                logging.ERROR, "state", f"queue.storage: discarding unreadable trajectory state: {error}"
+            )
             return False
         return True
 
@@ -137,7 +144,9 @@ class StateWriter:
         try:
             return (yield from self._scorer.scoring(request_of(entry))).events
         except (ValueError, DecodeError) as error:
-            _log.error("queue.storage: discarding an unreadable write-ahead entry: %s", error)
+            self._throttled.log(
+                logging.ERROR, "wal", f"queue.storage: discarding an unreadable write-ahead entry: {error}"
+            )
             return None
 
     # --- writing ---------------------------------------------------------------------------------------------

@@ -299,8 +299,8 @@ class ScoringCounts:
             self._metrics.series(row, *values).inc()
 
     def error(self, where: str) -> None:
-        """Count an error of the collector itself that was contained."""
-        self._add(catalogue.ERRORS, where=where)
+        """Count an error of the collector itself that was contained, also in a request that is replayed."""
+        self._metrics.add(catalogue.ERRORS, where=where)
 
     def step(self, service: str) -> None:
         """Count an evaluated tool call."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable
 from typing import Final
@@ -10,6 +11,7 @@ from typing import Final
 from trajectory_guard.core.tracking.tables import BoundedTable
 
 _MAX_KINDS: Final = 256
+_NUMBER: Final = re.compile(r"\d+")
 
 
 class ThrottledLog:
@@ -40,3 +42,26 @@ class ThrottledLog:
             return
         self._kinds[kind] = (now, 0)
         self._logger.log(level, "%s%s", message, f" ({left_out} more like this since)" if left_out else "")
+
+
+class ThrottledRecords(logging.Filter):
+    """Lets the first record of each kind pass, then one a minute. Records that differ in numbers only are of one kind.
+
+    It is for libraries that log each attempt to reach a backend. Parameters: as of ``ThrottledLog``.
+    """
+
+    def __init__(self, *, interval_s: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._interval_s, self._clock = interval_s, clock
+        self._kinds: BoundedTable[str, tuple[float, int]] = BoundedTable(_MAX_KINDS)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record passes; it then says how many were left out."""
+        message, now = record.getMessage(), self._clock()
+        kind = _NUMBER.sub("0", f"{record.name} {message}")
+        last, left_out = self._kinds.pop(kind, (-float("inf"), 0))
+        passes = now - last >= self._interval_s
+        self._kinds[kind] = (now, 0) if passes else (last, left_out + 1)
+        if passes and left_out:
+            record.msg, record.args = f"{message} ({left_out} more like this since)", ()
+        return passes
