@@ -57,7 +57,7 @@ def note_unreadable(board: FlagBoard, what: str, trajectory: str, error: Excepti
     first = board.counts["errors.saved_state"] == 1
     _log.log(
         logging.WARNING if first else logging.DEBUG,
-        "trajectory_guard: saved %s of %r ignored: %s; the guard starts anew in this conversation%s",
+        "trajectory_guard: saved %s of %r ignored: %s; the guard goes on without it%s",
         what, trajectory, error,
         " (logged once; others are counted in trajectory_guard.errors, and logged at DEBUG)" if first else "",
     )  # fmt: skip
