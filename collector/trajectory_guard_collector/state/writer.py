@@ -109,8 +109,10 @@ class StateWriter:
         unreadable, again = 0, []
         with scorer.counts.paused():
             for _, data in trajectories:
-                unreadable += not self._restore_one(data)
+                unreadable += not self._restore_one(data, quietly=unreadable > 0)
                 yield
+            if unreadable:
+                _log.error("queue.storage: %d of %d trajectories begin anew", unreadable, len(trajectories))
             for trace_id, conversation in saved_traces:
                 traces.learn(traces.get(trace_id), conversation.decode("utf-8", "replace"))
                 yield
@@ -124,11 +126,12 @@ class StateWriter:
             scorer.counts.error("restore")
         return [one for events in again for one in events or ()]
 
-    def _restore_one(self, data: bytes) -> bool:
+    def _restore_one(self, data: bytes, *, quietly: bool) -> bool:
         try:
             self._scorer.registry.restore(*load(data))
         except StateFormatError as error:
-            _log.error("queue.storage: discarding unreadable trajectory state: %s", error)
+            if not quietly:  # after an upgrade none of thousands can be read
+                _log.error("queue.storage: discarding unreadable trajectory state (logged once): %s", error)
             return False
         return True
 
