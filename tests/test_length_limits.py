@@ -126,3 +126,17 @@ def test_a_gate_reads_in_the_messages_what_spans_have_lost(stuck: bool) -> None:
     with trace.use_span(app.tracer.start_span("request")):
         messages = graph.invoke({"messages": [("user", "How is the build?")]})["messages"]
     assert sum(isinstance(one, ToolMessage) for one in messages) == (STOP_AT if stuck else 12)
+
+
+# Found: conversations whose ids begin alike were one trajectory under a short limit, and one's calls were dropped as
+# those of another.
+@pytest.mark.parametrize("place", ["tool", "agent"])
+def test_ids_that_differ_beyond_the_limit_are_not_one_conversation(place: str) -> None:
+    app = limited()
+    for at in range(3):
+        named = {"gen_ai.conversation.id": "projects/support/" * (LIMIT // 10) + str(at)}
+        in_tool, in_agent = (named, {}) if place == "tool" else ({}, named)
+        with app.tracer.start_as_current_span("invoke_agent a", attributes=in_agent) as agent:
+            app.call("{}", "Open from 9 to 5.", **{"gen_ai.conversation.id": "", **in_tool})
+        assert app.board.read(f"{agent.get_span_context().trace_id:032x}").steps == 1
+    assert not app.errors

@@ -301,6 +301,18 @@ async def test_after_an_upgrade_a_trace_gets_the_name_of_its_conversation_and_a_
     assert (trajectory.current.nudge, trajectory.steps) == (None, 4)
 
 
+# Found: the first start after an upgrade wrote one line at ERROR for each of thousands of trajectories.
+async def test_the_start_after_an_upgrade_says_once_that_nothing_can_be_read(caplog: pytest.LogCaptureFixture) -> None:
+    disk = Disk()
+    disk.spaces["trajectories"] = {str(at).encode(): b'{"v":1}' for at in range(50)}
+    scorer = await run(disk, [])
+    said = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
+    assert len(said) == 2
+    assert said[0].endswith("trajectory format version 1 is unknown")
+    assert "50 of 50 trajectories begin anew" in said[1]
+    assert scorer.metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "restore"}) == 50
+
+
 async def test_damaged_write_ahead_entries_are_left_out() -> None:
     disk = Disk()
     await run(disk, mixed())

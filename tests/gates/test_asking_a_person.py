@@ -11,7 +11,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command
 
-from trajectory_guard import apply_guard
+from tests.helpers import REPLACES_CODE
+from trajectory_guard import AgentState, apply_guard
+from trajectory_guard.core import state
 
 from .agents import (
     NUDGED_THEN_FINISHED,
@@ -136,6 +138,32 @@ def test_an_agent_that_recovers_is_nudged_once() -> None:
     _, result = _asked(policy)
 
     assert outline(result["messages"]) == "hatatatN" + "at" * 5 + "a"
+
+
+# Found: the answer went unheard if an upgrade came between question and answer, and the agent went on for four rounds.
+@REPLACES_CODE
+@pytest.mark.parametrize("answer", ["stop", "Ask the warehouse."])
+def test_an_answer_is_heard_by_a_version_that_cannot_read_the_state(
+    answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saver = InMemorySaver()
+    with monkeypatch.context() as other_version:
+        other_version.setattr(state, "FORMAT_VERSION", state.FORMAT_VERSION - 1)
+        _asking(saver).invoke(TASK, thread())
+
+    result = _asking(saver).invoke(Command(resume=answer), thread())
+
+    if answer == "stop":
+        assert outline(result["messages"]) == NUDGED_THEN_STOPPED
+        assert len(result["trajectory_scratchpad"]) == STOP_AT
+    else:
+        assert answer in [message.content for message in result["messages"]]
+
+
+def _asking(saver: InMemorySaver) -> Any:
+    """A graph as after the start of a process."""
+    builder = agent_builder(repeats(12), state=AgentState)
+    return apply_guard(builder, on_stop="interrupt", board=new_board()).compile(checkpointer=saver)
 
 
 def test_an_agent_that_listens_is_never_asked_about() -> None:

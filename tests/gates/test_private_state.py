@@ -73,7 +73,8 @@ def test_no_stream_shows_it_and_every_chunk_can_be_sent(mode: str, options: Any,
     assert not _keys(chunks) & SECRET_KEYS
 
 
-@pytest.mark.parametrize("version", ["v1", "v2"])
+# v1 is a log of JSON patches, which the lowest langchain-core cannot make with today's jsonpatch, guarded or not.
+@pytest.mark.parametrize("version", [pytest.param("v1", marks=pytest.mark.newest), "v2"])
 async def test_no_event_shows_it(version: Any) -> None:
     events: AsyncIterator[Any] = _agent(repeats(8), InMemorySaver()).astream_events(TASK, thread(), version=version)
     seen = [event async for event in events]

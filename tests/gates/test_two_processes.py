@@ -14,6 +14,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 import trajectory_guard
+from tests.helpers import REPLACES_CODE
+from trajectory_guard.core import state
 
 from .agents import new_board
 from .run_thread import run
@@ -69,3 +71,23 @@ def test_going_back_to_a_process_that_has_an_older_view(in_one_process: list[dic
     stands = [stand for number in range(5) for stand in run(saver, 1, "thread", boards[number % 2])]
 
     assert stands == in_one_process
+
+
+# Found: after an upgrade every open conversation logged a warning of its own.
+@REPLACES_CODE
+def test_conversations_of_another_version_begin_anew_and_one_warning_says_so(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saver, before, after = InMemorySaver(), new_board(), new_board()
+    with monkeypatch.context() as other_version:
+        other_version.setattr(state, "FORMAT_VERSION", state.FORMAT_VERSION - 1)
+        for name in ("a", "b", "c"):
+            run(saver, 3, name, before)
+
+    stands = [run(saver, 6, name, after) for name in ("a", "b", "c")]
+
+    assert [stand["status"] for stand in stands[0]] == ["ok", "ok", "nudged", "ok", "stopped"]
+    assert stands[1:] == [stands[0]] * 2
+    assert after.counts["errors.saved_state"] == 3
+    (warning,) = [one.getMessage() for one in caplog.records if "ignored" in one.getMessage()]
+    assert "saved state of 'a' ignored: state format version" in warning

@@ -116,6 +116,8 @@ class StateWriter:
                     unreadable += 1
                     self._unsaved[_TRAJECTORIES].append((key, None))  # else each start would report it again
                 yield
+            if unreadable:
+                _log.error("queue.storage: %d of %d trajectories begin anew", unreadable, len(trajectories))
             for trace_id, conversation in saved_traces:
                 traces.learn(traces.get(trace_id), conversation.decode("utf-8", "replace"))
                 yield

@@ -49,6 +49,20 @@ def saved_state(status: Mapping[str, Any]) -> bytes | None:
         raise StateFormatError(str(error)) from None
 
 
+def note_unreadable(board: FlagBoard, what: str, trajectory: str, error: Exception) -> None:
+    """Count saved state that cannot be read. After an upgrade that is so in every open conversation: one warning says
+    it, and the others are in the log at DEBUG.
+    """
+    board.counts["errors.saved_state"] += 1
+    first = board.counts["errors.saved_state"] == 1
+    _log.log(
+        logging.WARNING if first else logging.DEBUG,
+        "trajectory_guard: saved %s of %r ignored: %s; the guard goes on without it%s",
+        what, trajectory, error,
+        " (logged once; others are counted in trajectory_guard.errors, and logged at DEBUG)" if first else "",
+    )  # fmt: skip
+
+
 def note_request(
     board: FlagBoard, trajectory: str | None, run: str | None, message: Any, trace_id: str | None
 ) -> None:  # fmt: skip
@@ -82,8 +96,7 @@ def follow_branch(
         try:
             board.branches.go_back(trajectory, saved_state(status), tuple(status.get("calls") or ()))
         except StateFormatError as error:
-            board.counts["errors.saved_state"] += 1
-            _log.warning("trajectory_guard: saved state of %r ignored: %s", trajectory, error)
+            note_unreadable(board, "state", trajectory, error)
             board.branches.go_back(trajectory, None, ())
     elif newest is not None and _is_undecided(as_begun(board, trajectory, messages), status, newest):
         board.branches.stop_again(trajectory, newest.step_id)

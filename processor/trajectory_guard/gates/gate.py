@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import time
 import uuid
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from opentelemetry import trace
 
-from trajectory_guard import telemetry
 from trajectory_guard.by_hand import CLOSING
 from trajectory_guard.callbacks import Intervention, notify, text_of
 from trajectory_guard.config import GuardConfig, is_disabled
@@ -27,7 +25,7 @@ from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.tracking.scope import label_of
 from trajectory_guard.entries import Flag, GateRun
 from trajectory_guard.gates.boundaries import STATE, Boundaries
-from trajectory_guard.gates.branches import note_request, saved_state, with_summaries_marked
+from trajectory_guard.gates.branches import note_request, note_unreadable, saved_state, with_summaries_marked
 from trajectory_guard.gates.deliveries import deliveries, newest_delivery
 from trajectory_guard.gates.messages import (
     calls_before_nudges,
@@ -49,8 +47,6 @@ from trajectory_guard.quality.board import is_advice, text_given
 from trajectory_guard.runtime import board_for, follow
 from trajectory_guard.spending.answers import stricter
 from trajectory_guard.store import FlagBoard
-
-_log: Final = logging.getLogger(telemetry.LOGGER)
 
 
 class GateDecision(NamedTuple):
@@ -142,14 +138,19 @@ class Gate:
         messages = with_marks(messages, status.get("nudge_digests") or ())
         trajectory = self._identify(messages, status, thread_id)
         self.board.discard_lossy(trajectory)
-        self._restore(trajectory, status)
+        is_readable = self._restore(trajectory, status)
         messages, turn = with_summaries_marked(self.board, trajectory, namespace, messages)
         read_quality(self.board, trajectory, messages, namespace)
         if self.board.config.cursor:
             self.read_boundaries(trajectory, namespace, messages, status, witness=witness)
         if read_state is not None:
             self.board.await_states(trajectory, namespace)
-        fresh, run = self._catch_up(trajectory, namespace, messages, turn, status, again=peek, read_state=read_state)
+        covered = status
+        if peek and not is_readable:  # a person may have been asked: what led to the question is in the messages only
+            covered = {key: value for key, value in status.items() if key != "calls"}
+        fresh, run = self._catch_up(trajectory, namespace, messages, turn, covered, again=peek, read_state=read_state)
+        if covered is not status:
+            fresh = [step for step in fresh if step.step_id not in (status.get("calls") or ())]
         taken = self.board.take(trajectory, run)
         try:
             flag = self._with_remote(trajectory, run, taken, status)
@@ -212,8 +213,7 @@ class Gate:
             if isinstance(saved, str):
                 self.board.cursors.adopt(trajectory, namespace, saved)
         except StateFormatError as error:
-            self.board.counts["errors.saved_state"] += 1
-            _log.warning("trajectory_guard: saved cursor of %r ignored: %s", trajectory, error)
+            note_unreadable(self.board, "cursor", trajectory, error)
         self.boundaries.read(trajectory, namespace, messages, witness=witness, live=live)
 
     def _with_cursor(self, decision: GateDecision, run: str, namespace: str, flag: Flag) -> GateDecision:
@@ -258,17 +258,19 @@ class Gate:
         call_id = getattr(messages[-1], "tool_call_id", None) if messages else None
         return self.board.find_call(call_id) if call_id else None
 
-    def _restore(self, trajectory: str, status: Mapping[str, Any]) -> None:
+    def _restore(self, trajectory: str, status: Mapping[str, Any]) -> bool:
+        """Continue from the saved state if it is further; False if it cannot be read."""
         try:
             steps = int(status.get("steps_taken", sys.maxsize))
             if self.board.has_saved(trajectory, steps):
-                return  # as mostly: then the state is not even unpacked
+                return True  # as mostly: then the state is not even unpacked
             data = saved_state(status)
             if data is not None:
                 self.board.adopt(trajectory, data, steps)
         except (StateFormatError, TypeError, ValueError) as error:
-            self.board.counts["errors.saved_state"] += 1
-            _log.warning("trajectory_guard: saved state of %r ignored: %s", trajectory, error)
+            note_unreadable(self.board, "state", trajectory, error)
+            return False
+        return True
 
     def _catch_up(
         self, trajectory: str, instance: str, messages: Sequence[Any], turn: str | None, status: Mapping[str, Any], *,

@@ -30,7 +30,17 @@ from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.locks import OwnedLock, holds_lock
 from trajectory_guard.logs import log_contained, log_recovery, log_verdict, log_without_content
 from trajectory_guard.otel.metrics import register
-from trajectory_guard.otel.sdk_spans import IS_REMOTE, PUBLIC, SPAN_ID, TRACE_ID, SpanReader, marked, readers, view_of
+from trajectory_guard.otel.sdk_spans import (
+    IS_REMOTE,
+    PUBLIC,
+    SPAN_ID,
+    TRACE_ID,
+    SpanReader,
+    limit_of,
+    marked,
+    readers,
+    view_of,
+)
 from trajectory_guard.otel.verdict_spans import VerdictSpans
 from trajectory_guard.runtime import add_reporter, board_for, follow
 from trajectory_guard.spans.duplicates import MAX_ANCESTORS
@@ -374,7 +384,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 parent, name, attributes = PUBLIC.live(live)
             live_view = self._above.get(span_id)
             if live_view is None or live_view.attributes != attributes or live_view.name != name:
-                view = view_of(live, live.context, parent, dict(attributes), reader)
+                view = view_of(live, live.context, parent, dict(marked(attributes, limit_of(live))), reader)
                 live_view = self._above[span_id] = LiveView.of(view, self._table)
             above.append(live_view)
         return above

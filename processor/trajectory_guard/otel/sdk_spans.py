@@ -60,6 +60,11 @@ def _limit_of(attributes: Any) -> int | None:
     return getattr(attributes, "max_value_len", None)
 
 
+def limit_of(span: ReadableSpan) -> int | None:
+    """The length at which the SDK cuts the texts of a span off, None if at none."""
+    return _limit_of(getattr(span, "_attributes", None))
+
+
 def _public_parts(span: ReadableSpan) -> Parts:
     kind, status, scope = span.kind, span.status, span.instrumentation_scope
     return (
@@ -81,7 +86,7 @@ PUBLIC: Final = SpanReader(
         span.context,
         span.parent,
         _plain_attributes(span),
-        _limit_of(getattr(span, "_attributes", None)),
+        limit_of(span),
     ),
     live=lambda span: (span.parent, span.name, _plain_attributes(span)),
     parts=_public_parts,

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from trajectory_guard.core.fingerprints import parse_names
 from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
 from trajectory_guard.dialects.base import Dialect, json_object
-from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.span import CutOff, SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable, KeySet, recognise_keys
 
 T = TypeVar("T")
@@ -81,14 +81,17 @@ def conversation_above(span: SpanView, table: DialectTable) -> str | None:
 
 
 def named_conversation(attributes: Mapping[str, Any], known: KeySet, metadata: Mapping[str, Any]) -> str | None:
-    """As ``conversation_id``, for a span whose key set and metadata are known."""
+    """As ``conversation_id``, for a span whose key set and metadata are known.
+
+    An id that a length limit has cut off is unknown: what is left may be that of other conversations, too.
+    """
     for key in known.declared_conversations:
         value = attributes[key]
-        if value not in NO_NAME:
+        if value not in NO_NAME and value.__class__ is not CutOff:
             return bounded_name(str(value))
     for key in known.conversations:
         value = attributes[key]
-        if value not in NO_NAME:
+        if value not in NO_NAME and value.__class__ is not CutOff:
             plain = value.__class__ is str and value[0] != '"' and not value[MAX_NAME_CHARS:]
             return value if plain else _name(value)
     if metadata:
@@ -110,7 +113,7 @@ def all_conversation_ids(
     found = []
     for key in known.conversations:
         value = attributes[key]
-        if value and value not in NO_NAME:
+        if value and value not in NO_NAME and value.__class__ is not CutOff:
             plain = value.__class__ is str and value[0] != '"' and not value[MAX_NAME_CHARS:]
             found.append(value if plain else _name(value))
     if known.metadata:
