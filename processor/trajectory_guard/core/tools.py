@@ -186,10 +186,12 @@ def takes_a_batch(args: object, result: str) -> bool:
     >>> takes_a_batch(purge, "DELETE 5000"), takes_a_batch(purge, "DELETE 0"), takes_a_batch("SELECT 1 LIMIT 1", "1")
     (True, False, False)
     """
+    if result[_MAX_COUNT_CHARS:]:
+        return False
     for one in _values(args):
         if isinstance(one, str) and _CHANGES_ROWS.match(one) is not None:
             bound = _ROW_BOUND.search(one[:_MAX_SQL_CHARS])
-            if bound is not None and bound[1] in _WHOLE_NUMBER.findall(result[:_MAX_COUNT_CHARS]):
+            if bound is not None and bound[1] in _WHOLE_NUMBER.findall(result):
                 return True
     return False
 

@@ -91,9 +91,8 @@ class _Streak(NamedTuple):
     batch: int = -1
     steps: tuple[int, ...] = ()
 
-    def with_step(self, seen: Observation, line: int) -> _Streak:
+    def with_step(self, seen: Observation, tool: str, line: int) -> _Streak:
         """The streak with a failed step; a new one if it failed otherwise, or if another step came in between."""
-        tool = _digest(seen.tool)
         if line != self.line or self.steps[-1:] != (seen.index - 1,):
             return _Streak(line, tool, several=False, batch=seen.batch, steps=(seen.index,))
         steps = self.steps[:-1] if seen.batch == self.batch else self.steps[-_KEPT:]
@@ -168,7 +167,7 @@ class ErrorStreak(Detector):
         if failure.causes:
             self._note_fruitless(failure)
             found = found or self._of_one_cause(seen, failure)
-        self.streak = self.streak.with_step(seen, failure.line)
+        self.streak = self.streak.with_step(seen, failure.tool, failure.line)
         return found or (self._of_every_tool(seen) if self.streak.several else None)
 
     def _forget_what_works(self, seen: Observation) -> None:
@@ -197,7 +196,7 @@ class ErrorStreak(Detector):
 
     def _of_unknown_cause(self, seen: Observation) -> DetectionResult | None:
         """Failures that show neither text nor class: only where nothing but failures came for six model turns."""
-        self.streak = self.streak.with_step(seen, 0)
+        self.streak = self.streak.with_step(seen, _digest(seen.tool), 0)
         found = self._of_every_tool(seen)
         return found._replace(alike=0, at_least=len(self.streak.steps) > _KEPT) if found is not None else None
 
