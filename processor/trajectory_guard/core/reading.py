@@ -35,7 +35,7 @@ from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.similarity.keys import is_bound
 from trajectory_guard.core.state import MAX_NOISE_PROFILES, TrajectoryState
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS, StepRecord, is_refused_by_guard
-from trajectory_guard.core.tools import is_handoff, is_lookup, makes_something, takes_a_batch
+from trajectory_guard.core.tools import MAX_COUNT_CHARS, is_handoff, is_lookup, makes_something, takes_a_batch
 from trajectory_guard.core.tracking import scope
 from trajectory_guard.core.volatile import (
     REPEATS_BESIDE_WORK,
@@ -201,7 +201,12 @@ class Reader:
         seen.form, seen.in_a_row = history.forms[previous], previous == seen.index - 1
         if by_guard:
             seen.result = history.results[previous]
-        elif step.result and seen.outcome == SUCCESS and takes_a_batch(step.args, step.result):
+        elif (
+            (result := step.result)
+            and seen.outcome == SUCCESS
+            and not result[MAX_COUNT_CHARS:]
+            and takes_a_batch(step.args, result)
+        ):
             seen.result = UNKNOWN  # the rows that it took before are not among those of this time
         if not seen.result:
             return

@@ -186,12 +186,10 @@ def takes_a_batch(args: object, result: str) -> bool:
     >>> takes_a_batch(purge, "DELETE 5000"), takes_a_batch(purge, "DELETE 0"), takes_a_batch("SELECT 1 LIMIT 1", "1")
     (True, False, False)
     """
-    if result[_MAX_COUNT_CHARS:]:
-        return False
     for one in _values(args):
         if isinstance(one, str) and _CHANGES_ROWS.match(one) is not None:
             bound = _ROW_BOUND.search(one[:_MAX_SQL_CHARS])
-            if bound is not None and bound[1] in _WHOLE_NUMBER.findall(result):
+            if bound is not None and bound[1] in _WHOLE_NUMBER.findall(result[:MAX_COUNT_CHARS]):
                 return True
     return False
 
@@ -200,7 +198,8 @@ _CHANGES_ROWS: Final = re.compile(r"\s{0,20}(?:delete|update)\s", re.IGNORECASE)
 _ROW_BOUND: Final = re.compile(r"\b(?:limit|top|first|rownum\s{0,4}<=?)\s{0,4}\(?([1-9]\d{0,8})\b", re.IGNORECASE)
 _WHOLE_NUMBER: Final = re.compile(r"(?<![\w.])\d{1,9}(?![\w.]\d)")
 _MAX_SQL_CHARS: Final = 4_096
-_MAX_COUNT_CHARS: Final = 200
+MAX_COUNT_CHARS: Final = 200
+"""A longer answer is no count of rows."""
 
 
 def names_state(name: str) -> bool:
