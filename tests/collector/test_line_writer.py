@@ -23,6 +23,7 @@ NUMBERED = """
 import logging, os, sys
 from trajectory_guard_collector.telemetry import logs
 output = logs.configure("info")
+logs.log_uncaught()
 for number in range(20_000):
     logging.info("%d", number)
     output.print_line(str(number))

@@ -151,7 +151,10 @@ def configure(
 
 
 def log_uncaught() -> None:
-    """Log warnings, and errors in threads and finalizers: Python would write them to standard error by itself."""
+    """Log warnings, and errors in threads and finalizers: Python would write them to standard error by itself.
+
+    The traceback of the main thread, which ends the process, follows the lines that wait.
+    """
 
     def in_thread(caught: threading.ExceptHookArgs) -> None:
         if caught.exc_type is not SystemExit:
@@ -161,5 +164,10 @@ def log_uncaught() -> None:
     def unraisable(caught: sys.UnraisableHookArgs) -> None:
         _log.error("%s: %r", caught.err_msg or "an exception was ignored", caught.object, exc_info=caught.exc_value)
 
+    def in_main_thread(*caught: Any) -> None:
+        for handler in logging.getLogger().handlers:
+            handler.flush()  # else the traceback would land within a line
+        sys.__excepthook__(*caught)
+
     logging.captureWarnings(True)
-    threading.excepthook, sys.unraisablehook = in_thread, unraisable
+    threading.excepthook, sys.unraisablehook, sys.excepthook = in_thread, unraisable, in_main_thread
