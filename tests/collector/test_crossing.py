@@ -19,8 +19,8 @@ from trajectory_guard_collector.app.service import Collector
 from trajectory_guard_collector.otlp.signals import Signal
 
 MAX_FILES = 24
-"""Files of the collector's package, its log format, the writer of its lines and the reader of saved state included; the engine's and the dialects'
-are not among them."""
+"""Files of the collector's package, its log format, the writer of its lines and the reader of saved state included; the
+engine's and the dialects' are not among them."""
 Send = Callable[[bytes], Awaitable[Any]]
 
 
