@@ -309,7 +309,7 @@ async def test_what_becomes_of_scores_is_counted(server: Langfuse) -> None:
         server.always = None
         await until(server, lambda: len(server.scores) == 4)
         await eventually(lambda: sample(collector, "scores_sent_total") == 4)
-        assert sample(collector, "scores_waiting") == 0
+        await eventually(lambda: sample(collector, "scores_waiting") == 0)
 
 
 @pytest.mark.parametrize("status", [401, 404, 503])
