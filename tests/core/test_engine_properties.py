@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.core.test_saved_state import build, one_step
@@ -223,6 +223,7 @@ COUNT = re.compile(
     r"|^(?:At least )?(\d+) (?:different calls|of the last)|attempt number (\d+)"
     r"|^(?:The|At least the) last (\d+) calls (?:led|failed)"
 )
+NOT_NOW = ("denied", "not now")
 OF_ONE_CALL = ("same_call_same_result", "recurring_result")
 loops = st.fixed_dictionaries(
     {
@@ -287,6 +288,22 @@ def true_count(found: DetectionResult, steps: list[StepRecord]) -> int:
     return len(found.steps)
 
 
+def lap(*tools: str, outcome: tuple[str, str], args: str = "same", repeat: int = 1) -> dict[str, Any]:
+    return {"tools": tools, "args": args, "outcome": outcome, "repeat": repeat, "thought": None}
+
+
+# Found: a call that was allowed once in between was said to be refused each time; a hand-over that comes back in a lap
+# of six calls counted as a seventh.
+@example(
+    plan=[lap("search", outcome=one) for one in (NOT_NOW, ("success", PAGE))]
+    + [lap("search", outcome=NOT_NOW, repeat=2)]
+)
+@example(
+    plan=[
+        lap("transfer_to_sales", outcome=("success", "noted")),
+        lap(*["search"] * 5, "transfer_to_sales", args="numbered", outcome=("success", PAGE), repeat=3),
+    ]
+)
 @given(plan=st.lists(loops, min_size=1, max_size=3))
 def test_counts_tools_and_quotations_are_true_of_the_steps_that_the_finding_names(plan: list[dict[str, Any]]) -> None:
     engine = Engine()

@@ -70,8 +70,12 @@ class SameResultRun(Plain):
         self.masked = ""
         self.misses = 0
 
-    def update(self, seen: Observation) -> bool:
-        """Add a step; an unknown call or result ends the series. Returns True if only volatile parts are new."""
+    def update(self, seen: Observation, previous: int) -> bool:
+        """Add a step; an unknown call or result ends the series. Returns True if only volatile parts are new.
+
+        Parameters:
+            previous: index of the step that made this call last, -1 if none is remembered.
+        """
         if not seen.result or not seen.call:
             self.result, self.shape, self.masked = "", 0, ""
             self.distinct, self.different, self.calls, self.tools = 0, 0, (), ()
@@ -85,7 +89,8 @@ class SameResultRun(Plain):
             self.result, self.first, self.distinct, self.calls, self.tools = result, seen.index, 0, (), ()
             self.different = 0
         name = seen.call.hex()
-        again = len(seen.repeated_at) > 1 and seen.repeated_at[-2] >= self.first  # beyond the newest few calls
+        # beyond the newest few calls; repeats of a hand-over are not counted
+        again = (seen.repeated_at[-2] if len(seen.repeated_at) > 1 else previous) >= self.first
         if name not in self.calls and not again:
             self.distinct += not seen.same_batch or not self.calls  # parallel siblings are one step
             self.different += 1

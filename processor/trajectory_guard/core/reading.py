@@ -102,7 +102,7 @@ class Reader:
         unread = seen.signature is None and not by_guard and not seen.progress and seen.outcome != EMPTY
         if unread and step.result and reads_as_error(step.result, seen.values):
             seen.signature = signature_of(seen)
-        if run.same_results.update(seen) and not seen.result_changed:
+        if run.same_results.update(seen, previous) and not seen.result_changed:
             seen.progress = False
         if not seen.progress:
             weigh(run, seen, policy, self.settings.poll_patience)

@@ -224,5 +224,5 @@ class DeniedAgain(Detector):
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
         """One sentence with the call and the number of refusals."""
-        least = "at least " if found.at_least else ""
-        return f"{call} was proposed {least}{max(found.count, found.alike)} times and refused each time."
+        times = f"at least {max(found.count, found.alike)}" if found.at_least else found.count
+        return f"{call} was proposed {times} times and refused each time."
