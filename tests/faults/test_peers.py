@@ -31,6 +31,8 @@ from trajectory_guard.spans.identity import all_conversation_ids
 
 RUNS = 24
 STEPS = 10
+PATIENT = {"evaluate_s": 60.0}
+"""On a busy machine too, a request waits for the evaluation of its steps, so that their spans are tagged."""
 
 
 class Recorded(NamedTuple):
@@ -119,7 +121,7 @@ async def test_verdicts_are_those_in_process_however_spans_arrive(tmp_path: Path
     verdicts = recorded().verdicts
     async with (
         started(Rotel(tmp_path)) as rotel,
-        started(Collector(tmp_path, {"otlp": {"endpoint": rotel.grpc_url}})) as collector,
+        started(Collector(tmp_path, {"otlp": {"endpoint": rotel.grpc_url}}, trajectories=PATIENT)) as collector,
     ):
         await send(collector, requests, at_a_time=1 if ordered else 20)
         wanted = {one for data in requests for one in ids(data)}
@@ -177,7 +179,11 @@ async def test_the_sdk_upstream_rotel_downstream(tmp_path: Path) -> None:
         started(Rotel(tmp_path)) as by_grpc,
         started(Rotel(tmp_path)) as by_http,
         started(
-            Collector(tmp_path, {"otlp": {"endpoint": by_grpc.grpc_url}, "otlphttp": {"endpoint": by_http.http_url}})
+            Collector(
+                tmp_path,
+                {"otlp": {"endpoint": by_grpc.grpc_url}, "otlphttp": {"endpoint": by_http.http_url}},
+                trajectories=PATIENT,
+            )
         ) as collector,
     ):
         for name, exporter in exporters_of(collector).items():
@@ -198,7 +204,7 @@ async def test_rotel_upstream_and_downstream(tmp_path: Path, protocol: str) -> N
     requests = split([data for one in recorded().requests for data in one], [50] * 1_000)
     async with (
         started(Rotel(tmp_path)) as last,
-        started(Collector(tmp_path, {"otlp": {"endpoint": last.grpc_url}})) as collector,
+        started(Collector(tmp_path, {"otlp": {"endpoint": last.grpc_url}}, trajectories=PATIENT)) as collector,
         started(
             Rotel(
                 tmp_path, "--otlp-exporter-protocol", protocol, "--otlp-exporter-retry-initial-backoff", "100ms",
