@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -68,17 +68,20 @@ async def started(directory: Path, backend: GrpcBackend, saved: list[None]) -> t
     return store, delivery
 
 
+async def deliver(delivery: Delivery, numbers: Iterable[int]) -> None:
+    for number in numbers:
+        await delivery.deliver(spans([number]))
+
+
 @pytest.mark.parametrize("removed", REMOVED)
 async def test_what_was_acknowledged_survives_the_loss_of_the_files(tmp_path: Path, removed: str) -> None:
     directory, saved = tmp_path / "storage", []
     async with grpc_backend() as backend:
         backend.always = refuse(StatusCode.UNAVAILABLE)
         store, delivery = await started(directory, backend, saved)
-        for number in range(3):
-            await delivery.deliver(spans([number]))
+        await deliver(delivery, range(3))
         REMOVED[removed](directory)
-        for number in range(3, 6):
-            await delivery.deliver(spans([number]))
+        await deliver(delivery, range(3, 6))
         assert len(saved) == 1
         assert (store.ready(), sorted(one.name for one in directory.iterdir())) == (None, [FILE_NAME, LOG])
         assert directory.stat().st_mode & 0o077 == (directory / FILE_NAME).stat().st_mode & 0o077 == 0
@@ -93,8 +96,7 @@ async def test_a_file_that_took_the_place_is_not_overwritten_and_data_is_refused
     async with grpc_backend() as backend:
         backend.always = refuse(StatusCode.UNAVAILABLE)
         store, delivery = await started(directory, backend, saved)
-        for number in range(3):
-            await delivery.deliver(spans([number]))
+        await deliver(delivery, range(3))
         (tmp_path / "other").write_bytes(b"somebody's")
         (tmp_path / "other").replace(directory / FILE_NAME)
         with pytest.raises(OverloadedError, match="was replaced while it was open"):

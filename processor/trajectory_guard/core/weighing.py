@@ -80,8 +80,8 @@ def _pace(seen: Observation, pause_s: float) -> float:
     """The factor for a step by itself, before the laps and waits that it is part of are known."""
     pace = seen.waiting_pace if seen.certainty is Certainty.WAITING else 1.0 * PACE[seen.certainty]
     in_between = not seen.in_a_row and (seen.new_calls_since_repeat or seen.recurrences > seen.repeats)
-    measured = seen.noisy and seen.outcome == SUCCESS and measures(seen.step.result or "")
-    if seen.certainty is Certainty.ACKNOWLEDGED and not (seen.is_bare_acknowledgement or in_between or measured):
+    acknowledged = seen.certainty is Certainty.ACKNOWLEDGED and not (seen.is_bare_acknowledgement or in_between)
+    if acknowledged and not (seen.noisy and seen.outcome == SUCCESS and measures((seen.step.result or "").strip())):
         # detected as early as any repeat: only escalation is slow
         slow = seen.fails_otherwise or (pause_s >= scope.RETRY_PAUSE_S and _is_partly_done(seen))
         pace = _PACE_OF_DOUBT if slow else 1.0

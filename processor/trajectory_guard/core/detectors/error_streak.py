@@ -36,7 +36,7 @@ _SEARCHED_CHARS: Final = 4_096  # searching a megabyte takes a tenth of a second
 
 
 class _Failure(NamedTuple):
-    """A failed step: index, digests of its error class (empty if that is unknown), tool and call.
+    """A failed step whose text or class is known: index, digests of its error class, tool and call.
 
     Fields:
         named: the error names what was asked for.
@@ -82,7 +82,7 @@ class _Streak(NamedTuple):
         line: as in ``_Failure``; 0 where neither text nor class is known.
         tool: digest of the newest tool; several: there were others.
         batch: ordinal of the newest batch.
-        steps: index of the newest step of each turn, of the newest sixteen turns.
+        steps: index of the newest step of each turn, of the sixteen that a finding names, and one more.
     """
 
     line: int = 0
