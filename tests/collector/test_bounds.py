@@ -191,14 +191,14 @@ def test_traces_are_bounded_by_number_and_by_spans() -> None:
 def test_spans_before_the_first_agent_span_of_their_trace_are_bounded() -> None:
     table = TraceTable(max_traces=4, max_spans_per_trace=8, max_bytes=MIB)
     for at in range(100):
-        table.remember_early(bytes([at]) * 16, bytes([at]) * 8, b"p" * 8)
+        table.early.add(bytes([at]) * 16, bytes([at]) * 8, b"p" * 8)
     assert [len(table.get(bytes([at]) * 16).spans) for at in (0, 95, 96, 97, 98, 99)] == [0, 0, 1, 1, 1, 1]
-    table.remember_early(b"x" * 16, b"s" * 1_000_000, b"p" * 8)
+    table.early.add(b"x" * 16, b"s" * 1_000_000, b"p" * 8)
     for at in range(100):
-        table.remember_early(b"y" * 16, bytes([at]) * 8, b"p" * 8)
-    table.remember_early(b"z" * 16, b"s" * 8, b"p" * 8)
+        table.early.add(b"y" * 16, bytes([at]) * 8, b"p" * 8)
+    table.early.add(b"z" * 16, b"s" * 8, b"p" * 8)
     assert [len(table.get(one * 16).spans) for one in (b"x", b"y", b"z")] == [0, 0, 1]
-    table.remember_early(b"w" * 16, b"s" * 8, b"p" * 8)
+    table.early.add(b"w" * 16, b"s" * 8, b"p" * 8)
     table.shed()
     assert len(table.get(b"w" * 16).spans) == 0
 

@@ -240,6 +240,41 @@ def test_nothing_is_kept_of_traces_without_agents() -> None:
     assert run.stored_bytes == 0
 
 
+def early_chain() -> list[bytes]:
+    """A span without agent attributes, written before the tools below it. Two agents of the trace name conversations."""
+    between = a_span("between", {"http.route": "/"}, parent="agent", dur=20.0)
+    agents = [
+        a_span(name, {"gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": conversation}, dur=30.0)
+        for name, conversation in (("agent", "c"), ("other", "d"))
+    ]
+    return [request(one) for one in (between, *loop(3, conversation=None, parent="between"), *agents)]
+
+
+@pytest.mark.parametrize("read_again", [False, True], ids=["read once", "read again after a commit that failed"])
+def test_a_span_before_the_first_agent_span_of_its_trace_leads_to_the_agent(read_again: bool) -> None:
+    requests = early_chain()
+    run = Simulation(records(requests[:1]))
+    run.drain()
+    run.feed(records(requests[1:]))
+    if read_again:
+        for one in range(PARTITIONS):
+            run.read("spans", one, 10)
+        run.lose_commit()
+    written = run.drain()
+    assert compared(written, expected_verdicts(requests)) == (0, 0, 0)
+    assert {one["trajectory_id"] for one in current_verdicts(written).values()} == {"c"}
+
+
+def test_spans_of_traces_without_agents_are_forgotten_beyond_their_limit() -> None:
+    requests = early_chain()
+    other = [request(a_span(f"s{at}", {"http.route": "/"}, trace=f"t{at}")) for at in range(4)]
+    run = Simulation([], max_early_spans=4)
+    for some in (requests[:1], other, requests[1:]):
+        run.feed(records(some))
+        run.drain()
+    assert {one["trajectory_id"] for one in current_verdicts(run.written["verdicts"]).values()} != {"c"}
+
+
 def test_damaged_state_begins_anew_and_is_counted() -> None:
     run = Simulation(records([request(one) for one in loop(3)]))
     run.drain()

@@ -169,12 +169,15 @@ class OrderWindow(Model):
     """Seconds by which a step may be older than the newest one of its trajectory and is still put in order."""
     max_spans_per_trace: int = Field(default=1_024, ge=1)
     """Spans of a trace remembered as possible ancestors."""
+    max_early_spans: int = Field(default=20_000, ge=1)
+    """Spans in records before the first agent span of their trace that a worker remembers as possible ancestors."""
     separate_by: tuple[str, ...] = ("service.namespace", "deployment.environment.name")
     """Resource attributes that keep equal conversation ids apart; add ``service.name`` if services count their own."""
 
     def limits(self, live_traces_mib: float) -> Trajectories:
         """The limits in the form that scoring takes."""
-        return Trajectories(**self.model_dump(), max_traces_mib=live_traces_mib)
+        window = self.model_dump(exclude={"max_early_spans"})
+        return Trajectories(**window, max_traces=self.max_early_spans, max_traces_mib=live_traces_mib)
 
 
 class Flags(Model):

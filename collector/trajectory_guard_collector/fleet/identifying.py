@@ -30,7 +30,7 @@ from trajectory_guard_collector.scoring.item_codec import (
 from trajectory_guard_collector.scoring.items import Item, ResourceInfo, StepItem, UsageItem
 from trajectory_guard_collector.scoring.operations import OperationLog
 from trajectory_guard_collector.scoring.parser import ParsedRequest, RequestParser
-from trajectory_guard_collector.scoring.traces import SpanNode, Trace
+from trajectory_guard_collector.scoring.traces import EarlySpans, SpanNode, Trace
 from trajectory_guard_collector.telemetry.metrics import ScoringCounts
 
 FORMAT_VERSION: Final = 1
@@ -62,7 +62,7 @@ class IdentifyingStage:
 
     Parameters:
         config: detection, as in process.
-        limits: bounds of a trace.
+        limits: bounds of a trace; ``max_traces`` bounds the spans that are remembered of traces without agents.
         counts: counts duplicates and spans that cannot be read.
         output: takes operations.
         ttl_s, max_bytes: as of ``LiveObjects``.
@@ -83,6 +83,7 @@ class IdentifyingStage:
         table = table_with(config.dialects)
         self._parser = RequestParser(table, limits.separate_by)
         self._table, self._config, self._counts, self._output = table, config, counts, output
+        self._early = EarlySpans(limits.max_traces)
         self._limits, self._with_sessions = limits.model_copy(update={"max_traces": 1}), with_sessions
         self._dialects = dialects_by_name(table)
         self.live: LiveObjects[LiveTrace] = LiveObjects(self, ttl_s, max_bytes, lambda: counts.error("state.trace"))
@@ -107,11 +108,24 @@ class IdentifyingStage:
             return
         trace_id = _checked_key(key, parsed)
         if not parsed.agent_spans and not self.live.is_stored(state):
+            for _, span_id, parent_id, _, _ in parsed.opaque_spans:
+                self._early.add(trace_id, span_id, parent_id)
             return
         live = self.live.open(trace_id.hex().encode(), state, at_ms)
+        if live.trace is None:
+            self._remember_early(live)
         at_once(live.identifier.identifying(parsed))
         for trajectory, operations in operation_records(live.log.take()):
             self._output.send("operations", trajectory, operations, at_ms)
+
+    def _remember_early(self, live: LiveTrace) -> None:
+        """The first agent span of a trace has arrived: remember its earlier spans too.
+
+        They stay in memory, because the records of a commit that fails are read again.
+        """
+        traces = live.identifier.traces
+        for span_id, parent_id in self._early.of(live.id).items():
+            traces.remember(traces.get(live.id), span_id, SpanNode(parent_id))
 
     # --- form of a trace -------------------------------------------------------------------------------------
 

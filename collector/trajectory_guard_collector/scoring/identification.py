@@ -149,11 +149,11 @@ class Identifier:
             self.traces.remember(trace, agent_span.span_id, SpanNode(agent_span.parent_id, agent_span.kept_view))
             if trace.waiting and agent_span.span_id in trace.waiting:
                 arrived.append((trace, agent_span.span_id))
-        find, remember_early = self.traces.find, self.traces.remember_early
+        find, early = self.traces.find, self.traces.early
         for trace_id, span_id, parent_id, _, _ in parsed.opaque_spans:
             known = find(trace_id)
             if known is None:
-                remember_early(trace_id, span_id, parent_id)
+                early.add(trace_id, span_id, parent_id)
             else:
                 self.traces.remember(known, span_id, SpanNode(parent_id))
                 if known.waiting and span_id in known.waiting:

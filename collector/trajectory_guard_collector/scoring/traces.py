@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from sys import getsizeof
 from typing import Final, NamedTuple
 
@@ -116,6 +116,52 @@ def is_revisable(item: Item) -> bool:
     return not item.evicted or (isinstance(item, UsageItem) and item.call is not None)
 
 
+class EarlySpans:
+    """Spans without agent attributes of traces that have no agent span yet; the traces that wait longest go first.
+
+    Most of them belong to traces without agents. But one may stand between a step and its agent, and does not come
+    again: without it the step would count for no agent, or for another run.
+
+    Parameters:
+        max_spans: spans of all traces together.
+    """
+
+    def __init__(self, max_spans: int) -> None:
+        self._max_spans = max_spans
+        self._parents: OrderedDict[bytes, dict[bytes, bytes]] = OrderedDict()  # of each span by id, by trace id
+        self._spans = 0
+
+    def add(self, trace_id: bytes, span_id: bytes, parent: bytes) -> None:
+        """Remember a span; beyond the limit, forget the oldest traces."""
+        if len(trace_id) + len(span_id) + len(parent) > _IDS_BYTES:
+            return
+        parents = self._parents.get(trace_id)
+        if parents is None:
+            self._parents[trace_id] = {span_id: parent}
+        elif span_id in parents:
+            return
+        else:
+            parents[span_id] = parent
+        self._spans += 1
+        while self._spans > self._max_spans:
+            self._spans -= len(self._parents.popitem(last=False)[1])
+
+    def of(self, trace_id: bytes) -> Mapping[bytes, bytes]:
+        """The ids of the parents of a trace's spans, by span id."""
+        return self._parents.get(trace_id, {})
+
+    def take(self, trace_id: bytes) -> Mapping[bytes, bytes]:
+        """As ``of``, and forget them."""
+        parents = self._parents.pop(trace_id, {})
+        self._spans -= len(parents)
+        return parents
+
+    def clear(self) -> None:
+        """Forget all spans."""
+        self._parents.clear()
+        self._spans = 0
+
+
 class TraceTable:
     """Traces by id; evicts the least recently used first.
 
@@ -124,9 +170,10 @@ class TraceTable:
         max_spans_per_trace: spans remembered of each trace, and four per trace on average over all of them.
         max_bytes: approximate bytes that all traces together may take in memory.
 
-    A trace is known from its first agent span on. Of spans that arrive before, as many as ``max_traces`` are kept.
+    A trace is known from its first agent span on.
 
     Attributes:
+        early: spans that arrive before, as many as ``max_traces``.
         size: approximate bytes in memory.
         find: the trace with an id if it is known; asked once for each span, so no function of its own.
         changed: conversations by trace id that became known, or (None) were forgotten, since the state writer last
@@ -142,8 +189,7 @@ class TraceTable:
         self.size = 0
         self.changed: dict[bytes, str | None] | None = None
         self._traces: OrderedDict[bytes, Trace] = OrderedDict()
-        self._early: OrderedDict[bytes, list[tuple[bytes, bytes]]] = OrderedDict()  # ids with those of their parents
-        self._early_spans = 0
+        self.early = EarlySpans(max_traces)
         self.find: Callable[[bytes], Trace | None] = self._traces.get
 
     def __len__(self) -> int:
@@ -156,29 +202,11 @@ class TraceTable:
             trace = self._traces[trace_id] = Trace(trace_id)
             if len(self._traces) > self._max_traces:
                 self._forget_oldest()
-            for span_id, parent in self._early.pop(trace_id, ()):
-                self._early_spans -= 1
+            for span_id, parent in self.early.take(trace_id).items():
                 self.remember(trace, span_id, SpanNode(parent))
         else:
             self._traces.move_to_end(trace_id)
         return trace
-
-    def remember_early(self, trace_id: bytes, span_id: bytes, parent: bytes) -> None:
-        """Remember a span without agent attributes of a trace that is not known; beyond the limit, evict the oldest.
-
-        Most of them belong to traces without agents. But one may stand between a step and its agent, and does not come
-        again: without it the step would count for no agent, or for another run.
-        """
-        if len(trace_id) + len(span_id) + len(parent) > _IDS_BYTES:
-            return
-        spans = self._early.get(trace_id)
-        if spans is None:
-            self._early[trace_id] = [(span_id, parent)]
-        else:
-            spans.append((span_id, parent))
-        self._early_spans += 1
-        while self._early_spans > self._max_traces:
-            self._early_spans -= len(self._early.popitem(last=False)[1])
 
     def learn(self, trace: Trace, conversation: str) -> bool:
         """Record the conversation that a span of the trace names. Returns whether the trace's conversation changed."""
@@ -208,8 +236,7 @@ class TraceTable:
 
     def shed(self) -> None:
         """Evict the less recently used half of the traces, and spans of traces that are not known."""
-        self._early.clear()
-        self._early_spans = 0
+        self.early.clear()
         for _ in range(len(self._traces) // 2):
             self._forget_oldest()
 
