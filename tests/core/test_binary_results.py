@@ -69,6 +69,14 @@ def test_only_data_is_replaced() -> None:
         assert with_digests(text) == text
 
 
+@pytest.mark.parametrize("form", ["lines of 76 characters, of a shell", "hexadecimal"])
+def test_data_of_200_characters_is_found_at_any_place(form: str) -> None:
+    data = FORMS[form](random.Random(7).randbytes(200))[:200]
+    for at in range(120):
+        text = f"{'a b, ' * 30}{'. ' * at}{data} and so on, at last."
+        assert data not in with_digests(text), at
+
+
 def test_pictures_with_a_moving_id_beside_them_are_the_same() -> None:
     data = _base64(random.Random(5).randbytes(5_000))
     looks = [

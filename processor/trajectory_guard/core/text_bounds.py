@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
+from string import ascii_letters, digits, whitespace
 from typing import Any, Final
 from zlib import crc32
 
@@ -136,7 +137,6 @@ _MIN_DISTINCT: Final = 8  # a ruler and a row of zeros are no data
 _MAX_SHOWN: Final = 3
 _MIN_COMMAS: Final = 4  # of a list of bytes, a number a line
 _MAX_BREAKS: Final = 2  # lines of base64 have 60 characters and more
-_OF_NUMBERS: Final = frozenset("0123456789, \t\n\r\f\v")
 _WINDOW: Final = re.compile(rf"(?P<letters>[\w+/=\\\r\n-]{{{_STEP}}})|[\d,\s]{{{_STEP}}}", re.ASCII)
 _URI: Final = r"data:(?P<mime>[\w.+-]+/[\w.+-]+)?(?:;[\w.+=-]+)*,[^\s\"'<>)]{64,}"
 _WRAPPED: Final = r"[\w+/\\-]{60,}(?:\r?\n[\w+/\\-]{60,})*(?:\r?\n[\w+/\\-]{1,75})?={0,2}"
@@ -165,7 +165,7 @@ def with_digests(text: str) -> str:
         return text
     if "\ufffd" in text and _is_undecoded(text):
         return _mark("binary data", text, len(text))
-    if "\\x" in text:
+    if "\\" in text and "\\x" in text:
         text = _ESCAPED.sub(_of_literal, text)
     if not _may_hold_block(text):
         return text
@@ -216,10 +216,32 @@ def _may_hold_block(text: str) -> bool:
     """Whether some stretch without the marks of a sentence is long enough: a few looks spare most texts a search."""
     if "data:" in text:
         return True
-    for at in range(0, len(text) - _STEP + 1, _STEP):
-        # letters are interrupted by no blank; only lists of numbers may be, and they consist of nothing else
-        if " " in text[at : at + _STEP] and not (text[at] in _OF_NUMBERS and text[at + _STEP // 2] in _OF_NUMBERS):
-            continue
+    samples = text[::_STRIDE].encode("ascii", "replace")
+    for class_ in _CLASSES if "[" in text else _CLASSES[:1]:
+        shape = samples.translate(class_)
+        if _SAMPLED in shape:
+            for run in _SAMPLED_RUNS.finditer(shape):
+                if _has_dense_window(text, max(0, run.start() - 1) * _STRIDE, run.end() * _STRIDE):
+                    return True
+    return False
+
+
+def _class_of(characters: str) -> bytes:
+    """A table for ``translate``: one for these characters, zero for all others."""
+    return bytes(chr(code) in characters for code in range(256))
+
+
+_STRIDE: Final = 8
+_SAMPLED: Final = b"\1" * (MIN_CHARS // _STRIDE)
+"""Of a block every eighth character is looked at first: in most texts no stretch of them could be one."""
+_SAMPLED_RUNS: Final = re.compile(_SAMPLED + b"+")
+_CLASSES: Final = (_class_of(f"{ascii_letters}{digits}_+/=\\\r\n-"), _class_of(f"{digits},{whitespace}"))
+"""Letters of data, and those of a list of bytes."""
+
+
+def _has_dense_window(text: str, start: int, end: int) -> bool:
+    """Whether a part of a text, a hundred characters long, looks like the inside of a block."""
+    for at in range(start + -start % _STEP, end, _STEP):
         found = _WINDOW.match(text, at)
         if found is not None and _is_dense(found):
             return True
@@ -242,9 +264,11 @@ def _of_block(match: re.Match[str], mime: Callable[[], re.Match[str] | None]) ->
     if block.startswith("data:"):
         data, kind = block.partition(",")[2], _MIME.match(match["mime"] or "")
         return _mark(_kind_of(data, kind), block, len(data) * 3 // 4)
+    if len(block) < MIN_CHARS:
+        return block
     if block[0] == "[":
         return _mark(_kind_of("", mime()), block, block.count(",") + 1)
-    if len(block) < MIN_CHARS or len(set(block[:_HEAD_CHARS])) < _MIN_DISTINCT:
+    if len(set(block[:_HEAD_CHARS])) < _MIN_DISTINCT:
         return block
     return _mark(_kind_of(block, mime()), block, len(block) * 3 // 4)
 
