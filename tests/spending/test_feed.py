@@ -321,3 +321,27 @@ def test_an_error_of_the_ledger_reaches_nobody(monkeypatch: pytest.MonkeyPatch) 
     app.run(2)
     assert app.board.counts["errors.spending"] == 2
     assert app.board.counts["errors.on_end"] == 0
+
+
+def test_half_a_character_in_a_name_costs_no_call_and_holds_up_no_other(where: dict[str, Any], tmp_path: Path) -> None:
+    """Names come from models and from users, and JSON can carry half of an emoji."""
+    app = App(budgets=[{"scope": "agent", "usd": 0.0001}], **where)
+    half: dict[str, Any] = {"model": "large\ud83d", "gen_ai.agent.name": "a\ud83d", "gen_ai.conversation.id": "c\ud83d"}
+    app.model_call(**{**half, "model": "large"})
+    assert str(app.spending.status("c\ud83d", "a\ud83d").level) == "blocked"
+    other = sqlite3.connect(tmp_path / "spending.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    app.model_call(**half)  # waits, where the ledger is this file
+    other.execute("ROLLBACK")
+    other.close()
+    app.model_call()
+    app.spending.save_waiting()
+    assert app.balance("service", "shop").calls == 3
+    assert not app.board.counts["errors.spending"] - bool(where)  # the file was locked once
+
+
+def test_a_number_of_tokens_that_no_file_holds_is_unknown(where: dict[str, Any]) -> None:
+    app = App(track_spending=True, **where)
+    app.model_call(tokens=(10**400, 100))
+    assert app.balance("service", "shop")[1:3] == (0, 100)
+    assert not app.board.counts["errors.on_end"]

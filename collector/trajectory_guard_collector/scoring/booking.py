@@ -13,7 +13,7 @@ from typing import Final
 
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.spending.duplicates import CallsOfTrace, ReportedCall
-from trajectory_guard.spending.ledger import Change, Kind, LedgerEntry, micro_usd
+from trajectory_guard.spending.ledger import Change, Kind, LedgerEntry, micro_usd, writable
 from trajectory_guard.spending.spending import Spending, log_booked, today
 from trajectory_guard_collector.scoring.calls import ModelCall
 from trajectory_guard_collector.scoring.identification import Operations
@@ -206,4 +206,4 @@ def named(text: str) -> str:
     """A name as the ledger has it: of bounded length, and without the halves of characters that files refuse."""
     if text.isascii() and len(text) <= MAX_NAME:
         return text
-    return text[:MAX_NAME].encode("utf-8", "replace").decode("utf-8")
+    return writable(text[:MAX_NAME])

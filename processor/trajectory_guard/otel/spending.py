@@ -16,7 +16,7 @@ from trajectory_guard.locks import OwnedLock
 from trajectory_guard.spans.extract import model_name, response_id
 from trajectory_guard.spans.identity import agent_name
 from trajectory_guard.spending.duplicates import ReportedCall, ReportedCalls
-from trajectory_guard.spending.ledger import LedgerEntry, micro_usd
+from trajectory_guard.spending.ledger import LedgerEntry, micro_usd, writable
 from trajectory_guard.spending.spending import Alert, Booked, Spending, log_booked, today
 
 
@@ -61,8 +61,8 @@ class SpendingFeed:
             spending.counts["spending.duplicates"] += 1
             return
         entry = LedgerEntry(
-            f"{view.trace_id}{view.span_id}", trajectory, agent_name(view, above, table) or "", _service(span),
-            today(view.end), model_name(view, table) or "", *tokens,
+            f"{view.trace_id}{view.span_id}", writable(trajectory), writable(agent_name(view, above, table) or ""),
+            _service(span), today(view.end), writable(model_name(view, table) or ""), *tokens,
             micro_usd(usage.cost_usd) if usage.cost_usd else None,
         )  # fmt: skip
         booked = spending.book(entry)
@@ -74,7 +74,7 @@ class SpendingFeed:
 
 def _service(span: ReadableSpan) -> str:
     name = span.resource.attributes.get("service.name")
-    return bounded_name(str(name)) if name else ""
+    return writable(bounded_name(str(name))) if name else ""
 
 
 def _annotate(live: Span, booked: Booked) -> None:

@@ -306,6 +306,6 @@ def _number(value: Any) -> float:
         return 0.0  # most spans name no cost: an exception would take longer than all the rest
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return 0.0
     return number if 0.0 <= number < _TOO_MANY else 0.0

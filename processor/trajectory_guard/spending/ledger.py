@@ -141,6 +141,15 @@ Sums = Mapping[str, ModelSum]
 """The consumption of an account, by model."""
 
 
+def writable(name: str) -> str:
+    """``name`` as a file takes it: halves of characters, which nothing can encode, become question marks.
+
+    >>> writable("planner\ud83d")
+    'planner?'
+    """
+    return name if name.isascii() else name.encode("utf-8", "replace").decode("utf-8")
+
+
 def micro_usd(usd: float) -> int:
     """US dollars as whole micro-dollars, rounded to the nearest.
 

@@ -31,6 +31,7 @@ from trajectory_guard.spending.ledger import (
     added,
     balance_of,
     sum_of,
+    writable,
 )
 from trajectory_guard.spending.outliers import LEAST_TOKENS, THRESHOLD, Baseline, Outlier
 from trajectory_guard.spending.stores import LedgerError, SpendingStore
@@ -321,8 +322,8 @@ class Spending:
             LedgerError: the ledger cannot be read.
         """
         day = today(self._clock())
-        service = self.service if service is None else bounded_name(service)
-        trajectory, agent = bounded_name(trajectory), bounded_name(agent)
+        service = self.service if service is None else service
+        trajectory, agent, service = (writable(bounded_name(name)) for name in (trajectory, agent, service))
         accounts = [(budget, budget.account(trajectory, agent, service, day, tenant)) for budget in self.budgets]
         concerned = [(budget, account) for budget, account in accounts if account is not None]
         if wait:
