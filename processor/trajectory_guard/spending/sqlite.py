@@ -4,11 +4,15 @@ Each model call of a process, and each request of a collector, is one transactio
 accounts. A process that is killed has booked a call as a whole or not at all, and a second booking of it is answered
 with "known". The file is in write-ahead mode, so that reading never waits for other processes; it has to lie on a local
 disk.
+
+A file that is deleted or replaced while it is open would take bookings that nobody finds. So each access compares the
+file of that name with the one that is open, by device and inode.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sqlite3
 import time
@@ -18,6 +22,7 @@ from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Final
 
+from trajectory_guard import telemetry
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.locks import OwnedLock
 from trajectory_guard.spending.ledger import (
@@ -70,6 +75,10 @@ _KNOWN: Final = "SELECT entry FROM calls LEFT JOIN revisable USING (id) WHERE id
 _WITHDRAWN: Final = ""
 _SEPARATOR: Final = "\x1f"
 _RETRY_S: Final = 0.01
+_TRIES: Final = 10
+_TABLES: Final = ("calls", "sums", "alerts", "revisable")
+_log: Final = logging.getLogger(telemetry.LOGGER)
+_Place = tuple[int, int] | None
 _inherited: Final[list[Any]] = []  # connections of a parent: closing one in a child would release the parent's locks
 
 
@@ -88,6 +97,7 @@ class SQLiteStore:
     def __init__(self, path: str | Path, *, busy_s: float = 0.02) -> None:
         self.path, self._busy_s = Path(path), busy_s
         self._connection: sqlite3.Connection | None = None
+        self._places: dict[Path, _Place] = {}  # of the open file, its log and the index of that
         self._day: date | None = None  # on which old rows were deleted last
         now_and_after_fork(self._renew)
         with self._lock, self._opened():
@@ -109,6 +119,7 @@ class SQLiteStore:
         """As ``SpendingStore.add_all``: one transaction."""
         differences = Differences()
         with self._lock, self._opened() as connection, _transaction(connection):
+            self._check_place()
             counts = [differences.count(*_carry_out(connection, change)) for change in changes]
             last = max((change.entry.day for change in changes), default="")
             rows = [(*_key(account), model, *one, account.day or last) for account, model, one in differences.rows()]
@@ -132,6 +143,7 @@ class SQLiteStore:
     def claim(self, budget: str, account: Account, percent: int) -> bool:
         """As ``SpendingStore.claim``."""
         with self._lock, self._opened() as connection, _transaction(connection):
+            self._check_place()
             row = (budget, *_key(account), percent)
             return connection.execute("INSERT OR IGNORE INTO alerts VALUES (?, ?, ?, ?, ?)", row).rowcount == 1
 
@@ -149,14 +161,45 @@ class SQLiteStore:
         try:
             if self._connection is None:
                 self._connection = self._open()
+            elif self._is_moved():
+                self._connection = self._follow(self._connection)
             yield self._connection
+        except OSError as error:  # the folder may not be looked into any more
+            raise LedgerError(f"{self.path}: {error.strerror}") from error
         except sqlite3.Error as error:
             raise LedgerError(f"{self.path}: {why_unopened(self.path) or error}") from error
 
-    def _open(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=self._busy_s, isolation_level=None, check_same_thread=False)
+    def _is_moved(self) -> bool:
+        return _place(self.path) != self._places[self.path]
+
+    def _check_place(self) -> None:
+        """Call it in a transaction, whose lock keeps others from going on in another file meanwhile."""
+        if self._is_moved():
+            raise LedgerError(f"{self.path}: was deleted or replaced just now")
+
+    def _follow(self, before: sqlite3.Connection) -> sqlite3.Connection:
+        """Go on in the file that has the name now. If it is a new one, everything is written there anew.
+
+        Every process that has the old file open comes here. The lock on that file lets in one after the other, and
+        nobody books there meanwhile: the first one writes everything anew, the others find it.
+        """
+        was_deleted = not self.path.exists()
+        with _transaction(before):
+            for file, place in self._places.items():
+                if file != self.path and place is not None and _place(file) == place:
+                    file.unlink()  # it belongs to the old file: SQLite would read it into the new one
+            connection = self._open(before)
+        before.close()
+        _log.error(
+            "trajectory_guard: spending_file: %s was %s while it was open; the ledger goes on in the new file%s",
+            self.path, *(("deleted", ", and keeps what it had") if was_deleted else ("replaced", "")),
+        )  # fmt: skip
+        return connection
+
+    def _open(self, before: sqlite3.Connection | None = None) -> sqlite3.Connection:
+        connection, place = self._connect()
         try:
-            self._write_ahead(connection)
+            self._write_ahead(connection, 5.0 if before is None else 0.0)
             connection.execute("PRAGMA synchronous = NORMAL")
             with _transaction(connection):
                 (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -164,15 +207,32 @@ class SQLiteStore:
                     raise LedgerError(f"{self.path}: written by a newer version of trajectory_guard")
                 for statement in _SCHEMA:
                     connection.execute(statement)
+                if before is not None and not version:
+                    _copy(before, connection)
                 connection.execute(f"PRAGMA user_version = {VERSION}")
         except BaseException:
             connection.close()
             raise
+        own = [Path(f"{os.path.realpath(self.path)}{end}") for end in ("-wal", "-shm")]  # beside the target of a link
+        self._places = {self.path: place, **{name: _place(name) for name in own}}
         return connection
 
-    def _write_ahead(self, connection: sqlite3.Connection) -> None:
+    def _connect(self) -> tuple[sqlite3.Connection, _Place]:
+        """Open the file, and create it if it is missing. The place is that of the file that was opened.
+
+        SQLite does not tell it: it is certain if the same file had the name before and afterwards.
+        """
+        for _ in range(_TRIES):
+            before = _place(self.path)
+            connection = sqlite3.connect(self.path, timeout=self._busy_s, isolation_level=None, check_same_thread=False)
+            if before is not None and before == _place(self.path):
+                return connection, before
+            connection.close()
+        raise LedgerError(f"{self.path}: is deleted or replaced again and again")
+
+    def _write_ahead(self, connection: sqlite3.Connection, least_s: float) -> None:
         """SQLite does not wait for others while it changes the mode of a file, whatever the busy time-out."""
-        deadline = time.monotonic() + max(self._busy_s, 5.0)
+        deadline = time.monotonic() + max(self._busy_s, least_s)
         while True:
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
@@ -207,6 +267,27 @@ def why_unopened(path: Path) -> str | None:
     if not folder.is_dir():
         return f"there is no directory {folder}"
     return None if os.access(path if path.exists() else folder, os.W_OK) else "may not be written"
+
+
+def _place(file: Path) -> _Place:
+    """Device and inode of a file, None if there is none."""
+    try:
+        status = os.stat(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _copy(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
+    """Write everything into a new file, or of a damaged one all that can be read."""
+    for table in _TABLES:
+        try:
+            rows = source.execute(f"SELECT * FROM {table}")
+            target.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows.description))})", rows)
+        except sqlite3.DatabaseError as error:  # noqa: PERF203  the other tables may be whole
+            if isinstance(error, sqlite3.OperationalError):  # the disk is full, or the file is locked
+                raise
+            _log.warning("trajectory_guard: spending_file: not all of %r could be read: %s", table, error)
 
 
 def _carry_out(connection: sqlite3.Connection, change: Change) -> tuple[Known, Known]:
