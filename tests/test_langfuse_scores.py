@@ -458,6 +458,25 @@ def test_a_scorer_that_fails_costs_nobody_else_the_shutdown(server: Langfuse) ->
     assert (app.board.counts["errors.force_flush"], app.board.counts["errors.shutdown"]) == (1, 1)
 
 
+def test_half_a_character_in_a_conversation_id_holds_up_no_score(server: Langfuse) -> None:
+    app = Guarded(server)
+    traces = [app.run(5, conversation=name) for name in ("c\ud83d", "c")]
+    app.arrived()
+    named = [{score["metadata"]["trajectory_id"] for score in server.scores_of(trace)} for trace in traces]
+    assert named == [{"c\\ud83d"}, {"c"}]
+    assert server.violations == []
+
+
+def test_a_score_that_cannot_be_sent_is_rejected_alone(server: Langfuse) -> None:
+    reporter = Guarded(server).board.reporter
+    assert reporter is not None
+    good, bad = changes(verdicts(), session_id=None)[:2]
+    reporter.sender.put([bad._replace(comment="half a character: \ud83d"), good])
+    assert reporter.flush(15.0)
+    assert [score["id"] for score in server.scores_of(TRACE)] == [good.id]
+    assert reporter.sender.counts["scores.rejected"] == 1
+
+
 # --- whose scores, and whose session -------------------------------------------------------------------------
 
 

@@ -198,6 +198,8 @@ class ScoresClient:
             raise RefusedAccessError(f"{self._url} is no valid URL", INVALID) from None
         except ApiError as error:
             raise self._failure(error.status_code, error.headers or {}, error.body) from error
+        except UnicodeEncodeError as error:  # of one score: it must not hold up the others
+            raise _BadRequestError(f"this score cannot be sent: {error}") from error
         except ValueError as error:
             raise RefusedAccessError(f"{self._url} does not answer as Langfuse does: {error}", INVALID) from error
         rejected = int(getattr(reply, "rejected", 0))

@@ -27,7 +27,7 @@ from uuid import UUID, uuid5
 from trajectory_guard.core.detectors.reported import QUALITY_RUN
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
-from trajectory_guard.core.text import clip
+from trajectory_guard.core.text import clip, encodable
 
 HEALTH: Final = "trajectory_health"
 LOOP: Final = "loop_detected"
@@ -182,7 +182,7 @@ def _comment(verdict: Verdict, stage: Stage, *, redact: bool) -> str:
 
 def _metadata(verdict: Verdict, stage: Stage) -> dict[str, Any]:
     return {
-        "trajectory_id": verdict.trajectory_id[:_MAX_ID_CHARS],
+        "trajectory_id": encodable(verdict.trajectory_id)[:_MAX_ID_CHARS],
         "episode": verdict.episode,
         "intervention": stage.name,
         "types": verdict.types,
