@@ -1,4 +1,7 @@
-"""Branches of a thread: checkpoints that are resumed more than once, as in time travel and "regenerate"."""
+"""Branches of a thread: checkpoints that are resumed more than once, as in time travel and "regenerate".
+
+And graph runs side by side in one trace, whose spans do not tell which run they belong to.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from trajectory_guard.entry_table import EntryTable
 from trajectory_guard.quality.board import clear_flags
 
 _MAX_REQUESTS: Final = 4_096
+_MAX_TRACES: Final = 1_024
 
 
 class Branches:
@@ -21,10 +25,12 @@ class Branches:
 
     Attributes:
         requests: label of the model turn by trajectory (or trace) and call id, as gates have seen the calls requested.
+        begun: how many graph runs gates have seen begin in a trace, for the traces used last.
     """
 
     def __init__(self, table: EntryTable) -> None:
         self._table = table
+        self.begun: BoundedTable[str, int] = BoundedTable(_MAX_TRACES)
         self.requests: BoundedTable[tuple[str, bytes], str] = BoundedTable(_MAX_REQUESTS)
 
     def last_read(self, trajectory_id: str) -> ReadCall | None:
@@ -166,3 +172,50 @@ class Branches:
             entry.gates.clear()
             entry.awaiting_state.clear()
             clear_flags(entry)
+
+    # --- graph runs side by side ----------------------------------------------------------------------------------
+
+    def note_begin(self, trace_id: str) -> None:
+        """Count a graph run, or a user turn of one, that begins in a trace."""
+        with self._table.lock:
+            self.begun[trace_id] = self.begun.get(trace_id, 0) + 1
+
+    def set_apart(self, trajectory_id: str, trace_id: str | None, messages: Sequence[object]) -> None:
+        """Leave the tool calls of a trace to the gates if it holds several graph runs at the same time.
+
+        Spans name the run of a call only where they name the agent instance. Without it, healthy runs side by side
+        look like one run that repeats itself, and that would be held against the gate which decides first. It shows
+        in calls that spans have put into one run, although the gate's messages hold only some of them. These calls are
+        taken out, and from then on each gate reads its own from its messages.
+
+        Parameters:
+            trace_id: in which the gate decides, None if unknown.
+            messages: in the state of the gate's graph.
+        """
+        if trace_id is None or self.begun.get(trace_id, 0) < 2:
+            return
+        if self._table.is_shared(trace_id):  # by threads: the steps that stayed with the trace are anybody's
+            self._table.entry(trace_id).left_to_gates = True
+        entry = self._table.find(trajectory_id)
+        if entry is None or entry.left_to_gates:
+            return
+        with entry.lock:
+            unread = [key for key in (entry.calls[entry.calls.start + at] for at in range(len(entry.calls))) if key]
+            if not unread:
+                return
+            ids = (getattr(message, "tool_call_id", None) for message in messages)
+            own = {call_key(str(one)) for one in ids if one}
+            runs = {entry.call_runs.get(key, "") for key in unread if key in own}
+            mixed = [key for key in unread if entry.call_runs.get(key, "") in runs]
+            if own.issuperset(mixed):
+                return
+            entry.left_to_gates, entry.replay = True, []
+            entry.discarded += len(own.intersection(mixed))
+            entry.recent = tuple([seen for seen in entry.recent if seen.run not in runs])
+            for key in mixed:
+                entry.calls.forget(key)
+                entry.call_runs.pop(key, None)
+            for run in runs:
+                self._table.engine.end_run(entry.state, run)
+                entry.state.runs.pop(run, None)
+                entry.flags.pop(run, None)

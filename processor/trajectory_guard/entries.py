@@ -10,7 +10,7 @@ from trajectory_guard.core.hand_flag import HandFlag
 from trajectory_guard.core.history import WIDTH, Ring
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import TrajectoryState
-from trajectory_guard.core.steps import INTERRUPTED, StepRecord
+from trajectory_guard.core.steps import INTERRUPTED, Evidence, StepRecord
 from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, run_label
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.locks import OwnedLock
@@ -137,6 +137,7 @@ class Entry:
             remote_hands: ordinal of the newest one that was raised on a collector.
         quality: scores of its answers, None before the first; not saved.
         reported: how many of its steps were reported from outside the engine, and are no calls.
+        left_to_gates: several graph runs share its trace: gates alone read calls whose spans name no agent instance.
         discarded: steps that were counted and then removed, to be read again from the messages.
         talks: a gate compares the answers of an agent that is called again and again; spans of these calls add nothing.
         cursor: the trajectory's cursor, None if none is kept; cursors_saved: digest of the snapshot saved last by agent
@@ -145,9 +146,9 @@ class Entry:
 
     __slots__ = (
         "awaiting_state", "begun", "by_hand", "call_runs", "calls", "cursor", "cursors_saved", "discarded", "flags",
-        "gates", "hands", "in_turn", "last_used", "lock", "lossy", "message_calls", "message_steps", "message_tools",
-        "quality", "read_calls", "recent", "remote_hands", "replay", "reported", "requested", "room", "saved_index",
-        "state", "stating", "stopped_at", "talks", "trajectory_id", "turns_read",
+        "gates", "hands", "in_turn", "last_used", "left_to_gates", "lock", "lossy", "message_calls", "message_steps",
+        "message_tools", "quality", "read_calls", "recent", "remote_hands", "replay", "reported", "requested", "room",
+        "saved_index", "state", "stating", "stopped_at", "talks", "trajectory_id", "turns_read",
     )  # fmt: skip
 
     def __init__(self, state: TrajectoryState) -> None:
@@ -178,7 +179,7 @@ class Entry:
         self.hands = self.remote_hands = 0
         self.quality: TrajectoryQuality | None = None
         self.reported = self.discarded = 0
-        self.talks = False
+        self.talks = self.left_to_gates = False
         self.last_used = 0.0
         self.cursor: Cursor | None = None
         self.cursors_saved: BoundedTable[str, str] = BoundedTable(MAX_INSTANCES)
@@ -224,6 +225,12 @@ class Entry:
         if known is not None:
             return step._replace(run=known.instance or None, turn=known.turn)
         return step._replace(run=instance or None, asked=None)
+
+    def is_left_to_gate(self, step: StepRecord) -> bool:
+        """Whether a gate reads the call from its messages, and knows more of it than its span shows."""
+        if step.evidence is not Evidence.FULL and step.tool_name.casefold() in self.message_tools:
+            return True
+        return self.left_to_gates and not step.run
 
     def mark_gated(self, label: str, stoppable: bool) -> None:
         """Record that a gate delivers the nudges of a run."""

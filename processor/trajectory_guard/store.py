@@ -85,8 +85,8 @@ class FlagBoard(QualityScores):
                 if step.model_scope is not None:
                     is_known = entry.talks and step.model_scope != IN_MESSAGES
                     return None if is_known else self._evaluate(entry, entry.placed(step))
-                if step.evidence is not Evidence.FULL and step.tool_name.casefold() in entry.message_tools:
-                    self.counts["superseded"] += 1  # a gate reads this tool's calls in full from the messages
+                if entry.is_left_to_gate(step):
+                    self.counts["superseded"] += 1
                     return None
                 awaits_state = bool(entry.stating) and entry.awaits_state(step)
                 if entry.gates:

@@ -146,7 +146,10 @@ class GraphGate:
         """
         thread_id = thread_id_of(config)
         by_hand = thread_id is not None and self.gate.board.has_hand_flag(thread_id)
-        if something_happened(messages) or by_hand or self.gate.repeats_model_call(thread_id):
+        begins = not something_happened(messages)
+        if begins and (trace_id := current_trace()) is not None:
+            self.gate.board.branches.note_begin(trace_id)
+        if not begins or by_hand or self.gate.repeats_model_call(thread_id):
             return True
         if self.gate.board.quality is None:
             return False
