@@ -391,3 +391,40 @@ def test_secrets_are_masked_and_long_values_cut() -> None:
 
 def test_the_mode_is_a_gates_own() -> None:
     assert "mode" in GATE_KEYS & GuardConfig.model_fields.keys()
+
+
+# --- notebooks and reloads -------------------------------------------------------------------------------------
+
+CELL = """
+def heard(intervention, which=number):
+    said.append((which, intervention.level))
+
+instrument(provider, GuardConfig(on_intervention=heard))
+graph = apply_guard(agent_builder(repeats())).compile()
+"""
+
+
+def test_a_cell_of_a_notebook_may_run_again() -> None:
+    notebook: dict[str, Any] = {
+        "__name__": "notebook", "said": [], "provider": TracerProvider(), "instrument": instrument,
+        "GuardConfig": GuardConfig, "apply_guard": apply_guard, "agent_builder": agent_builder, "repeats": repeats,
+    }  # fmt: skip
+    graphs = []  # a notebook keeps the first one alive
+    for number in (1, 2):
+        notebook["number"] = number
+        exec(CELL, notebook)
+        graphs.append(notebook["graph"])
+
+    graphs[-1].invoke(TASK)
+
+    assert notebook["said"] == [(2, Level.NUDGE), (2, Level.STOP)]
+
+
+def test_functions_that_share_a_name_are_different_ones() -> None:
+    def handler(number: int) -> Callable[[Any], None]:
+        return lambda intervention: print(number)
+
+    instrument(TracerProvider(), GuardConfig(on_intervention=handler(1)))
+
+    with pytest.raises(ConfigError, match="Functions are compared by identity"):
+        instrument(TracerProvider(), GuardConfig(on_intervention=handler(2)))

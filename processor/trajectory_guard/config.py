@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from dataclasses import fields
 from pathlib import Path
+from types import FunctionType
 from typing import Any, Final, NamedTuple, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
@@ -387,9 +388,19 @@ def differences(
 def _same(one: Any, other: Any) -> bool:
     """Equality of values that may be anything: of functions and objects, and of what cannot be compared, identity."""
     try:
-        return one is other or bool(one == other)
+        return one is other or bool(one == other) or _is_defined_again(one, other)
     except Exception:
         return False
+
+
+def _is_defined_again(one: Any, other: Any) -> bool:
+    """Whether a function was defined once more: a cell of a notebook ran again, or a module was reloaded.
+
+    Only one function at the top of a module has its name; functions within functions, and lambdas, share theirs.
+    """
+    if not (isinstance(one, FunctionType) and isinstance(other, FunctionType)) or "<" in one.__qualname__:
+        return False
+    return (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
 
 
 def _shown(value: Any) -> str:

@@ -139,8 +139,8 @@ class Process:
     def _reconcile(self, board: SharedBoard, config: GuardConfig, *, gate: bool) -> None:
         if self._given is not None:
             refuse_differences(board.config, config, gate=gate or self._given == "gate")
-            if gate or self._given == "process":
-                return
+            if gate:
+                return  # otherwise functions that were defined again may differ, or keys of the gate that was first
         elif not self._ended:
             unused = differences(board.config, config, only=board.config.model_fields_set)
             if unused:
@@ -234,7 +234,8 @@ def refuse_differences(before: GuardConfig, config: GuardConfig, *, gate: bool) 
     if found:
         raise ConfigError(
             "configured already, and this configuration differs (before, now):\n  " + "\n  ".join(found)
-            + "\nGive the same configuration everywhere, or give this one a board of its own: board=FlagBoard(config)."
+            + "\nGive the same configuration everywhere, or give this one a board of its own: board=FlagBoard(config). "
+            "Functions are compared by identity, except those at the top of a module, which may be defined again."
         )  # fmt: skip
 
 
