@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from trajectory_guard.core.calls import call_key
-from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.steps import Evidence, StepRecord
 from trajectory_guard.core.tracking.scope import ASKED, label_of
 from trajectory_guard.core.tracking.tables import BoundedTable
-from trajectory_guard.entries import MAX_READ, BegunAnew, ReadCall
+from trajectory_guard.entries import MAX_READ, BegunAnew, Entry, ReadCall
 from trajectory_guard.entry_table import EntryTable
 from trajectory_guard.quality.board import clear_flags
 
@@ -25,12 +25,13 @@ class Branches:
 
     Attributes:
         requests: label of the model turn by trajectory (or trace) and call id, as gates have seen the calls requested.
-        begun: how many graph runs gates have seen begin in a trace, for the traces used last.
+        begun: traces in which a gate has seen a graph run begin; crowded: those in which several have begun.
     """
 
     def __init__(self, table: EntryTable) -> None:
         self._table = table
-        self.begun: BoundedTable[str, int] = BoundedTable(_MAX_TRACES)
+        self.begun: BoundedTable[str, bool] = BoundedTable(_MAX_TRACES)
+        self.crowded: BoundedTable[str, bool] = BoundedTable(_MAX_TRACES)
         self.requests: BoundedTable[tuple[str, bytes], str] = BoundedTable(_MAX_REQUESTS)
 
     def last_read(self, trajectory_id: str) -> ReadCall | None:
@@ -176,11 +177,24 @@ class Branches:
     # --- graph runs side by side ----------------------------------------------------------------------------------
 
     def note_begin(self, trace_id: str) -> None:
-        """Count a graph run, or a user turn of one, that begins in a trace."""
+        """Record that a graph run, or a user turn of one, begins in a trace."""
         with self._table.lock:
-            self.begun[trace_id] = self.begun.get(trace_id, 0) + 1
+            (self.crowded if trace_id in self.begun else self.begun)[trace_id] = True
 
-    def set_apart(self, trajectory_id: str, trace_id: str | None, messages: Sequence[object]) -> None:
+    def leaves(self, entry: Entry, step: StepRecord) -> bool:
+        """Whether a call is left to a gate, which reads it from its messages and knows more of it than its span shows.
+
+        In a trace with several graph runs it may be that of any of them.
+        """
+        if step.evidence is not Evidence.FULL and step.tool_name.casefold() in entry.message_tools:
+            return True
+        if step.run or step.trace_id not in self.crowded:
+            return False
+        return entry.left_to_gates or step.trajectory_id == step.trace_id
+
+    def set_apart(
+        self, trajectory_id: str, instance: str, trace_id: str | None, messages: Sequence[object]
+    ) -> None:  # fmt: skip
         """Leave the tool calls of a trace to the gates if it holds several graph runs at the same time.
 
         Spans name the run of a call only where they name the agent instance. Without it, healthy runs side by side
@@ -189,10 +203,10 @@ class Branches:
         taken out, and from then on each gate reads its own from its messages.
 
         Parameters:
-            trace_id: in which the gate decides, None if unknown.
+            instance: the agent instance of the gate; trace_id: in which it decides, None if unknown.
             messages: in the state of the gate's graph.
         """
-        if trace_id is None or self.begun.get(trace_id, 0) < 2:
+        if trace_id is None or trace_id not in self.crowded:
             return
         if self._table.is_shared(trace_id):  # by threads: the steps that stayed with the trace are anybody's
             self._table.entry(trace_id).left_to_gates = True
@@ -206,6 +220,7 @@ class Branches:
             ids = (getattr(message, "tool_call_id", None) for message in messages)
             own = {call_key(str(one)) for one in ids if one}
             runs = {entry.call_runs.get(key, "") for key in unread if key in own}
+            runs.add(label_of(instance, entry.state.turns.get(instance)))
             mixed = [key for key in unread if entry.call_runs.get(key, "") in runs]
             if own.issuperset(mixed):
                 return

@@ -10,7 +10,7 @@ from trajectory_guard.core.hand_flag import HandFlag
 from trajectory_guard.core.history import WIDTH, Ring
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import TrajectoryState
-from trajectory_guard.core.steps import INTERRUPTED, Evidence, StepRecord
+from trajectory_guard.core.steps import INTERRUPTED, StepRecord
 from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, run_label
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.locks import OwnedLock
@@ -137,7 +137,7 @@ class Entry:
             remote_hands: ordinal of the newest one that was raised on a collector.
         quality: scores of its answers, None before the first; not saved.
         reported: how many of its steps were reported from outside the engine, and are no calls.
-        left_to_gates: several graph runs share its trace: gates alone read calls whose spans name no agent instance.
+        left_to_gates: it held calls of several graph runs of one trace, whose spans count for none of them.
         discarded: steps that were counted and then removed, to be read again from the messages.
         talks: a gate compares the answers of an agent that is called again and again; spans of these calls add nothing.
         cursor: the trajectory's cursor, None if none is kept; cursors_saved: digest of the snapshot saved last by agent
@@ -225,12 +225,6 @@ class Entry:
         if known is not None:
             return step._replace(run=known.instance or None, turn=known.turn)
         return step._replace(run=instance or None, asked=None)
-
-    def is_left_to_gate(self, step: StepRecord) -> bool:
-        """Whether a gate reads the call from its messages, and knows more of it than its span shows."""
-        if step.evidence is not Evidence.FULL and step.tool_name.casefold() in self.message_tools:
-            return True
-        return self.left_to_gates and not step.run
 
     def mark_gated(self, label: str, stoppable: bool) -> None:
         """Record that a gate delivers the nudges of a run."""

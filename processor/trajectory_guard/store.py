@@ -85,7 +85,7 @@ class FlagBoard(QualityScores):
                 if step.model_scope is not None:
                     is_known = entry.talks and step.model_scope != IN_MESSAGES
                     return None if is_known else self._evaluate(entry, entry.placed(step))
-                if entry.is_left_to_gate(step):
+                if (step.evidence is not Evidence.FULL or self.branches.crowded) and self.branches.leaves(entry, step):
                     self.counts["superseded"] += 1
                     return None
                 awaits_state = bool(entry.stating) and entry.awaits_state(step)

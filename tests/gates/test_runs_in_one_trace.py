@@ -130,6 +130,7 @@ def test_healthy_runs_that_make_the_same_calls_are_left_alone(harness: Callable[
     group = harness([repeats(2)] * RUNS)
 
     assert group.run() == ["hatata"] * RUNS
+    assert group.board.counts["interventions.NUDGE"] == 0  # nor does a log line or a metric say that they loop
     assert group.board.counts["errors.gate"] == 0
 
 

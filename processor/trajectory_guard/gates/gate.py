@@ -139,7 +139,8 @@ class Gate:
         trajectory = self._identify(messages, status, thread_id)
         self.board.discard_lossy(trajectory)
         is_readable = self._restore(trajectory, status)
-        self.board.branches.set_apart(trajectory, current_trace(), messages)
+        if self.board.branches.crowded:
+            self.board.branches.set_apart(trajectory, namespace, current_trace(), messages)
         messages, turn = with_summaries_marked(self.board, trajectory, namespace, messages)
         read_quality(self.board, trajectory, messages, namespace)
         if self.board.config.cursor:
