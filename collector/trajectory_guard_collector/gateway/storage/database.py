@@ -107,8 +107,8 @@ class Database:
             raise
 
     def _connect(self) -> None:
+        self._place = _place(self.file)  # before: another file that takes its place now is noticed later
         self._connection = sqlite3.connect(self.file, timeout=0.0, isolation_level=None)
-        self._place = _place(self.file)
         self._place_of_log: _Place = None
 
     def _keep_private(self) -> None:
