@@ -193,7 +193,7 @@ class Branches:
         return entry.left_to_gates or step.trajectory_id == step.trace_id
 
     def set_apart(
-        self, trajectory_id: str, instance: str, trace_id: str | None, messages: Sequence[object]
+        self, trajectory_id: str, instance: str, trace_id: str | None, messages: Sequence[object], *, begins: bool
     ) -> None:  # fmt: skip
         """Leave the tool calls of a trace to the gates if it holds several graph runs at the same time.
 
@@ -205,8 +205,13 @@ class Branches:
         Parameters:
             instance: the agent instance of the gate; trace_id: in which it decides, None if unknown.
             messages: in the state of the gate's graph.
+            begins: the run has begun without a gate; calls of others show that it is not alone.
         """
-        if trace_id is None or trace_id not in self.crowded:
+        if trace_id is None:
+            return
+        if begins:
+            self.note_begin(trace_id)
+        elif trace_id not in self.crowded:
             return
         if self._table.is_shared(trace_id):  # by threads: the steps that stayed with the trace are anybody's
             self._table.entry(trace_id).left_to_gates = True
@@ -234,3 +239,5 @@ class Branches:
                 self._table.engine.end_run(entry.state, run)
                 entry.state.runs.pop(run, None)
                 entry.flags.pop(run, None)
+        with self._table.lock:
+            self.crowded[trace_id] = True

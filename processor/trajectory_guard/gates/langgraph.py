@@ -117,7 +117,7 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
             board=board,
         )
         self.gate = self._gate.gate
-        self.gate.reads_nudges = True  # the state may keep nothing of this gate, not even that it has nudged
+        self.gate.is_own_node = True
         self.agent = agent
         self.name = GUARD_NODE
         self._has_warned = False

@@ -191,6 +191,19 @@ def _newest_of_person(messages: Sequence[Any]) -> int:
     return -1
 
 
+def is_first_round(messages: Sequence[Any]) -> bool:
+    """Whether the model has requested calls once, and no more often, since a person wrote."""
+    rounds = 0
+    for message in reversed(messages):
+        if getattr(message, "tool_calls", None):
+            rounds += 1
+            if rounds > 1:
+                return False
+        elif is_of_person(message):
+            break
+    return rounds == 1
+
+
 def _turn_at(messages: Sequence[Any], position: int) -> str:
     return bounded_name(str(getattr(messages[position], "id", None) or position))
 
