@@ -144,7 +144,7 @@ Sums = Mapping[str, ModelSum]
 def writable(name: str) -> str:
     """``name`` as a file takes it: halves of characters, which nothing can encode, become question marks.
 
-    >>> writable("planner\ud83d")
+    >>> writable("planner\\ud83d")
     'planner?'
     """
     return name if name.isascii() else name.encode("utf-8", "replace").decode("utf-8")
