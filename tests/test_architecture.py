@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -311,6 +312,18 @@ for name in ("core.engine", "transcripts.assemble", "otlp"):
 print([name for name in sys.modules if name.split(".")[0] == "opentelemetry"])
 """
     assert run_python(code).strip() == "[]"
+
+
+def test_no_docstring_has_half_a_character() -> None:
+    """Python 3.13 cannot compile such a docstring, whereas earlier versions can."""
+    halves = [
+        f"{module}:{getattr(node, 'name', '')}"
+        for module, path in EVERYTHING.items()
+        for node in ast.walk(tree(path))
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        and re.search("[\ud800-\udfff]", ast.get_docstring(node, clean=False) or "")
+    ]
+    assert halves == []
 
 
 # --- size ----------------------------------------------------------------------------------------------------
