@@ -97,5 +97,12 @@ def _uvicorn_stops_at_once() -> Generator[None, None, None]:
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Reports of hostile input may hold text that is no Unicode; pytest-xdist could not send them."""
     report = yield
-    report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
+    report.sections = [(name, sendable(text)) for name, text in report.sections]
+    if report.failed and (text := str(report.longrepr)) != sendable(text):
+        report.longrepr = sendable(text)
     return report
+
+
+def sendable(text: str) -> str:
+    """``text`` with halves of characters written as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
