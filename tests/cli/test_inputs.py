@@ -20,6 +20,7 @@ from trajectory_guard.cli.recordings import json_files, json_stream
 from trajectory_guard.cli.recordings.diagnostics import MAX_ERRORS_PER_SOURCE
 from trajectory_guard.cli.recordings.inputs import Diagnostics, Limits, Recorded, read
 from trajectory_guard.cli.recordings.json_stream import read_in_pieces
+from trajectory_guard.cli.recordings.streams import Source
 from trajectory_guard.dialects.span import SpanView
 
 HAS_IJSON = importlib.util.find_spec("ijson") is not None
@@ -190,6 +191,15 @@ def test_missing_file_and_directory(tmp_path: Path, command: Command) -> None:
         f"trajectory-guard: {tmp_path / 'missing'}: cannot be read: No such file or directory",
         f"trajectory-guard: {tmp_path}: cannot be read: Is a directory",
     ]
+
+
+def test_a_file_that_cannot_be_opened_can_be_closed(tmp_path: Path) -> None:
+    """Python closes it as garbage, and from 3.13 on prints the traceback of an error there."""
+    source = Source.__new__(Source)
+    with pytest.raises(FileNotFoundError):
+        source.__init__(str(tmp_path / "missing"), lambda count: None)
+    source.close()
+    assert source.closed
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")

@@ -51,7 +51,8 @@ class Source(io.RawIOBase):
         """Open ``path`` (``-`` is standard input); raises OSError, and MissingLibraryError for its compression."""
         self.failure: str | None = None
         self._given = path == "-"
-        self._file: Any = _standard_input() if self._given else Path(path).open("rb", buffering=0)  # noqa: SIM115
+        self._file: Any = None  # a source that could not be opened is closed, too, once it is garbage
+        self._file = _standard_input() if self._given else Path(path).open("rb", buffering=0)  # noqa: SIM115
         counted = io.BufferedReader(_Counted(self._file, progress), BUFFER_BYTES)
         self._inner: Any = _decompressed(counted)
         self._ahead = b""
@@ -92,7 +93,7 @@ class Source(io.RawIOBase):
 
     def close(self) -> None:
         """Close the file, not standard input."""
-        if not self.closed and not self._given:
+        if not self.closed and not self._given and self._file is not None:
             self._file.close()
         super().close()
 
