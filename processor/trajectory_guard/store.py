@@ -223,7 +223,9 @@ class FlagBoard(QualityScores):
         if verdict is None:
             return None
         new = 0 if again else state.index - index
-        self.counts["steps"] += entry.recount(new) if entry.discarded else new
+        if entry.discarded:
+            new = entry.recount(new)
+        self.counts["steps"] += new  # other threads count, too: nothing may be computed between reading and writing
         if verdict.evidence is Evidence.FINGERPRINT:
             self.counts["fingerprinted"] += not again
         entry.lossy = entry.lossy and step.evidence is not Evidence.FULL

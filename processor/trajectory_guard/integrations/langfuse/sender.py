@@ -280,7 +280,8 @@ class ScoreSender:
     def _finish(self, scores: Sequence[LangfuseScore], outcome: str, reason: str = "") -> None:
         if not scores:
             return
-        self.counts[f"scores.{outcome}"] += len(scores)
+        number = len(scores)
+        self.counts[f"scores.{outcome}"] += number  # other threads count, too
         if outcome != SENT:
             _log.error("trajectory_guard: %s: %d scores %s %s", self._name, len(scores), outcome, reason)
         if self._on_finished is not None:
