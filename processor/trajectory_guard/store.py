@@ -223,8 +223,7 @@ class FlagBoard(QualityScores):
         if verdict is None:
             return None
         new = 0 if again else state.index - index
-        if entry.discarded:
-            new = entry.recount(new)
+        new = entry.recount(new) if entry.discarded else new
         self.counts["steps"] += new  # other threads count, too: nothing may be computed between reading and writing
         if verdict.evidence is Evidence.FINGERPRINT:
             self.counts["fingerprinted"] += not again
