@@ -184,7 +184,8 @@ class EntryTable:
             add("interventions.STOP")
         add("loop_steps", max(0, verdict.spent.steps - before.steps))
         add("loop_tokens", max(0, verdict.spent.tokens - before.tokens))
-        self.loop_cost_usd[certainty] += max(0.0, verdict.spent.cost_usd - before.cost_usd)
+        cost = max(0.0, verdict.spent.cost_usd - before.cost_usd)  # first: other threads could add during a call
+        self.loop_cost_usd[certainty] += cost
 
     # --- entries ---------------------------------------------------------------------------------------------
 
