@@ -193,22 +193,20 @@ class Branches:
         return entry.left_to_gates or step.trajectory_id == step.trace_id
 
     def set_apart(
-        self, trajectory_id: str, instance: str, trace_id: str | None, messages: Sequence[object], *, begins: bool
+        self, trajectory_id: str, instance: str, trace_id: str, messages: Sequence[object], *, begins: bool
     ) -> None:  # fmt: skip
         """Leave the tool calls of a trace to the gates if it holds several graph runs at the same time.
 
         Spans name the run of a call only where they name the agent instance. Without it, healthy runs side by side
-        look like one run that repeats itself, and that would be held against the gate which decides first. It shows
-        in calls that spans have put into one run, although the gate's messages hold only some of them. These calls are
-        taken out, and from then on each gate reads its own from its messages.
+        look like one run that repeats itself, and the gate that decides first would act on it. The sign of it is a run
+        of calls from spans of which the gate's messages contain only some. These calls are removed, and from then on
+        each gate reads its own from its messages.
 
         Parameters:
-            instance: the agent instance of the gate; trace_id: in which it decides, None if unknown.
+            instance: the agent instance of the gate; trace_id: in which it decides.
             messages: in the state of the gate's graph.
             begins: the run has begun without a gate; calls of others show that it is not alone.
         """
-        if trace_id is None:
-            return
         if begins:
             self.note_begin(trace_id)
         elif trace_id not in self.crowded:

@@ -137,7 +137,7 @@ class Entry:
             remote_hands: ordinal of the newest one that was raised on a collector.
         quality: scores of its answers, None before the first; not saved.
         reported: how many of its steps were reported from outside the engine, and are no calls.
-        left_to_gates: it held calls of several graph runs of one trace, whose spans count for none of them.
+        left_to_gates: calls of several graph runs of one trace were in it: their spans count for none of them.
         discarded: steps that were counted and then removed, to be read again from the messages.
         talks: a gate compares the answers of an agent that is called again and again; spans of these calls add nothing.
         cursor: the trajectory's cursor, None if none is kept; cursors_saved: digest of the snapshot saved last by agent

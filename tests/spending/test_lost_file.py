@@ -60,7 +60,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("removed", REMOVED)
-def test_all_is_written_anew_and_other_processes_find_it(
+def test_the_contents_are_copied_to_a_new_file_and_other_processes_find_them(
     folder: Path, removed: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, other, one = SQLiteStore(folder / FILE), SQLiteStore(folder / FILE), entry(agent="a")

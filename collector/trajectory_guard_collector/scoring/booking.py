@@ -204,6 +204,4 @@ def _reported(item: UsageItem, call: ModelCall) -> ReportedCall:
 
 def named(text: str) -> str:
     """A name as the ledger has it: of bounded length, and without the halves of characters that files refuse."""
-    if text.isascii() and len(text) <= MAX_NAME:
-        return text
     return writable(text[:MAX_NAME])

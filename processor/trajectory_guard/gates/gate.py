@@ -144,9 +144,10 @@ class Gate:
         trajectory = self._identify(messages, status, thread_id)
         self.board.discard_lossy(trajectory)
         is_readable = self._restore(trajectory, status)
-        begins = self.is_own_node and is_first_round(messages)
-        if begins or self.board.branches.crowded:
-            self.board.branches.set_apart(trajectory, namespace, current_trace(), messages, begins=begins)
+        branches = self.board.branches
+        if (self.is_own_node or branches.crowded) and (trace_id := current_trace()) is not None:
+            begins = self.is_own_node and is_first_round(messages)
+            branches.set_apart(trajectory, namespace, trace_id, messages, begins=begins)
         messages, turn = with_summaries_marked(self.board, trajectory, namespace, messages)
         read_quality(self.board, trajectory, messages, namespace)
         if self.board.config.cursor:

@@ -164,7 +164,7 @@ class SQLiteStore:
             elif self._is_moved():
                 self._connection = self._follow(self._connection)
             yield self._connection
-        except OSError as error:  # the folder may not be looked into any more
+        except OSError as error:  # the folder is no longer readable
             raise LedgerError(f"{self.path}: {error.strerror}") from error
         except sqlite3.Error as error:
             raise LedgerError(f"{self.path}: {why_unopened(self.path) or error}") from error
@@ -178,10 +178,10 @@ class SQLiteStore:
             raise LedgerError(f"{self.path}: was deleted or replaced just now")
 
     def _follow(self, before: sqlite3.Connection) -> sqlite3.Connection:
-        """Go on in the file that has the name now. If it is a new one, everything is written there anew.
+        """Continue in the file that has the name now. A new file receives the contents of the old one.
 
-        Every process that has the old file open comes here. The lock on that file lets in one after the other, and
-        nobody books there meanwhile: the first one writes everything anew, the others find it.
+        Every process that has the old file open calls this. The lock on that file admits one after the other, and no
+        process books there meanwhile: the first one copies the contents, the others find them.
         """
         was_deleted = not self.path.exists()
         with _transaction(before):
@@ -191,7 +191,7 @@ class SQLiteStore:
             connection = self._open(before)
         before.close()
         _log.error(
-            "trajectory_guard: spending_file: %s was %s while it was open; the ledger goes on in the new file%s",
+            "trajectory_guard: spending_file: %s was %s while it was open; the ledger continues in the new file%s",
             self.path, *(("deleted", ", and keeps what it had") if was_deleted else ("replaced", "")),
         )  # fmt: skip
         return connection

@@ -283,7 +283,7 @@ class ScoreSender:
         number = len(scores)
         self.counts[f"scores.{outcome}"] += number  # other threads count, too
         if outcome != SENT:
-            _log.error("trajectory_guard: %s: %d scores %s %s", self._name, len(scores), outcome, reason)
+            _log.error("trajectory_guard: %s: %d scores %s %s", self._name, number, outcome, reason)
         if self._on_finished is not None:
             self._on_finished(scores, outcome)
 
