@@ -6,13 +6,13 @@ one of these. The model reads the text inside, so that is what must be compared,
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.fingerprints import parse_json
+from trajectory_guard.core.literals import parse_literal
 
 _HEAD_CHARS: Final = 256
 _MAX_CHARS: Final = 262_144
@@ -102,7 +102,7 @@ def _unwrap_once(text: str) -> Unwrapped | None:
     if "'text'" not in head or len(text) > _MAX_LITERAL_CHARS:
         return None
     try:
-        return unwrap_value(ast.literal_eval(text.strip()))
+        return unwrap_value(parse_literal(text))
     except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
         return None
 
@@ -157,7 +157,7 @@ def _unwrap_repr(text: str) -> Unwrapped | None:
     if not found or any(other in outside for other in _REPR_OTHER):
         return None
     try:
-        texts = [str(ast.literal_eval(one["text"])) for one in found]
+        texts = [str(parse_literal(one["text"])) for one in found]
     except (ValueError, SyntaxError, MemoryError):
         return None
     flag = _REPR_FLAG.search(outside)

@@ -6,13 +6,13 @@ names the tool is not the answer. None of the three is an error because of the w
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import parse_json
+from trajectory_guard.core.literals import parse_literal
 from trajectory_guard.core.wordlists import ascii_beginnings, beginnings
 
 ERROR_WORDS: Final = (
@@ -240,7 +240,7 @@ def _members(text: str) -> dict[str, Any]:
     if text[:1] != "{" or len(text) > _MAX_OBJECT_CHARS:
         return {}
     value: Any = None
-    for parse in (parse_json, ast.literal_eval) if "'" in text else (parse_json,):
+    for parse in (parse_json, parse_literal) if "'" in text else (parse_json,):
         try:
             value = parse(text)
             break

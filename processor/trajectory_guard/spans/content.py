@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.content_blocks import unwrap
 from trajectory_guard.core.fingerprints import parse_json
+from trajectory_guard.core.literals import parse_literal
 from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.steps import INTERRUPTED, SUCCESS, Outcome
@@ -132,7 +132,7 @@ def python_literal(text: str) -> Any:
     if len(text) > MAX_LITERAL_CHARS or sum(map(text.count, _NODES)) > MAX_LITERAL_NODES:
         return None
     try:
-        return plain(ast.literal_eval(text))
+        return plain(parse_literal(text))
     except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
         return None
 

@@ -10,6 +10,8 @@ import ast
 import re
 from typing import Any, Final
 
+from trajectory_guard.core.literals import parse_expression
+
 MAX_REPR_CHARS: Final = 262_144
 CLASS_KEY: Final = "__class__"
 """Key under which the class name of a repr is kept."""
@@ -28,7 +30,7 @@ def parse_repr(text: str) -> Any:
     if len(text) > MAX_REPR_CHARS:
         return None
     try:
-        tree = ast.parse(_OBJECT.sub("None", _ENUM.sub(r"\1", text)).strip(), mode="eval")
+        tree = parse_expression(_OBJECT.sub("None", _ENUM.sub(r"\1", text)))
         return _value(tree.body)
     except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
         return None

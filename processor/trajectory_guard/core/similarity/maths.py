@@ -6,6 +6,8 @@ import ast
 import re
 from typing import Final
 
+from trajectory_guard.core.literals import parse_expression
+
 from .words import plain_number
 
 MAX_CHARS: Final = 400
@@ -60,7 +62,7 @@ def normalize_math(text: str) -> str | None:
     if not _READABLE.match(text) or _GLUED.search(text):
         return None
     try:
-        return _render(ast.parse(text.strip(), mode="eval").body, 0)
+        return _render(parse_expression(text).body, 0)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
