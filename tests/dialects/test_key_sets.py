@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.helpers import capture, capture_names, fewer_examples, span_view
 from trajectory_guard.core.fingerprints import parse_json
+from trajectory_guard.core.tracking.scope import SUPERSTEP_CHARS
 from trajectory_guard.dialects.base import Dialect, json_object
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.span import SpanView
@@ -79,7 +80,8 @@ def plain_batch(span: SpanView, table: DialectTable) -> str | None:
     namespace = next((attributes[key] for key in table.namespace_keys if key in attributes), "")
     if step is None:
         step, namespace = metadata.get("langgraph_step"), metadata.get("langgraph_checkpoint_ns", "")
-    return None if step is None else f"{span.trace_id}/{plain_text(namespace).rpartition('|')[0]}/{step}"
+    graph = f"{span.trace_id}/{span.resource.get('service.name', '')}/{plain_text(namespace).rpartition('|')[0]}"
+    return None if step is None else f"{graph}/{str(step).rjust(SUPERSTEP_CHARS)}"
 
 
 def plain_is_agent(span: SpanView, table: DialectTable) -> bool:

@@ -202,8 +202,10 @@ class Engine:
         step = within_limit(readable(step), self.settings.max_understood_chars)
         label = scope.run_label(step, state.turns)
         run = state.runs.get(label)
-        if run is None:  # it enters the state only when the step has been evaluated
-            run = Run(label, state.capacity, self._detectors())
+        newest = run.batch_label if run is not None else None
+        if run is None or (newest and step.batch and step.batch < newest and scope.is_restart(run, step.batch)):
+            run = Run(label, state.capacity, self._detectors())  # enters the state when the step has been evaluated
+            run.first_superstep = scope.superstep(step.batch)
         before = Before(state, run)
         lap = ended = None
         try:
@@ -377,7 +379,7 @@ class Engine:
             denied = state.denied  # the reader has cleared it already, and may have entered this step
             state.begin_turn(instance, turn)
             state.denied = denied
-        if state.current != run.label or run.label not in state.runs:
+        if state.current != run.label or not run.index:  # one without steps is new, or in place of another
             state.runs.pop(run.label, None)
             state.runs[run.label] = run
             state.current = run.label

@@ -48,6 +48,7 @@ class Run:
         batch_end: earliest end in seconds among the calls of the current batch; a step that starts before belongs to
             it.
         batch_label: label of that batch, if the source names it.
+        first_superstep: number of the LangGraph super-step of the first step, -1 if unknown.
         last_end: newest end of a step, in seconds.
         rhythm_s: running mean of the idle seconds before calls that were not repeats; -1 before the first.
         trace_id: trace of the newest step; boundary: index of the first step after the last uncertain boundary.
@@ -71,6 +72,7 @@ class Run:
         "dismissed",
         "episode_start_s",
         "failure",
+        "first_superstep",
         "gated",
         "history",
         "index",
@@ -120,6 +122,7 @@ class Run:
         self.repeat_streak: tuple[str, int, int, int] = ("", 0, -1, -1)
         self.batch_end = float("-inf")
         self.batch_label: str | None = None
+        self.first_superstep = -1
         self.last_end = 0.0
         self.rhythm_s = -1.0
         self.trace_id: str | None = None
@@ -282,7 +285,7 @@ class Run:
 
 _PLAIN: Final = (
     "label", "index", "last_progress", "last_new_call", "last_stated_wait", "last_waiting", "last_work",
-    "old_states_in_a_row", "failure", "dismissed", "pause_s", "batch_label", "last_end", "rhythm_s",
+    "old_states_in_a_row", "failure", "dismissed", "pause_s", "batch_label", "first_superstep", "last_end", "rhythm_s",
     "trace_id", "boundary", "episode_start_s", "gated", "stoppable",
 )  # fmt: skip
 """The fields that are saved as they are."""

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 from trajectory_guard.core.fingerprints import parse_names
 from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
+from trajectory_guard.core.tracking.scope import SUPERSTEP_CHARS
 from trajectory_guard.dialects.base import Dialect, json_object
 from trajectory_guard.dialects.span import CutOff, SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable, KeySet, recognise_keys
@@ -133,7 +134,10 @@ def metadata_of(attributes: Mapping[str, Any], known: KeySet) -> Mapping[str, An
 
 
 def batch_label(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
-    """Label shared by the calls of one LangGraph super-step (one model turn); None outside LangGraph."""
+    """Label shared by the calls of one LangGraph super-step (one model turn); None outside LangGraph.
+
+    Of two super-steps of one graph in one trace the label of the later one is the greater text.
+    """
     known = table.key_set(span.attributes)
     return named_batch(span, known, metadata_of(span.attributes, known))
 
@@ -149,7 +153,8 @@ def named_batch(span: SpanView, known: KeySet, metadata: Mapping[str, Any]) -> s
         if step is None:
             return None
         namespace = metadata.get("langgraph_checkpoint_ns", "")
-    label = f"{span.trace_id}/{_unquote(namespace).rpartition('|')[0]}/{step}"
+    service = span.resource.get("service.name", "") if span.resource else ""  # each of two counts for itself
+    label = f"{span.trace_id}/{service}/{_unquote(namespace).rpartition('|')[0]}/{step!s:>{SUPERSTEP_CHARS}}"
     return label if not label[MAX_NAME_CHARS:] else bounded_name(label)
 
 

@@ -30,6 +30,8 @@ RETRY_PAUSE_S: Final = 5.0
 """Idle seconds before a repeat from which on it may be a deliberate back-off."""
 PACED_FACTOR: Final = 4
 """Minimum ratio of a deliberate pause to the run's rhythm."""
+SUPERSTEP_CHARS: Final = 6
+"""Length of the number of a super-step at the end of the label of a batch, blanks before it included."""
 
 
 def label_of(instance: str, turn: str | None) -> str:
@@ -96,9 +98,39 @@ def is_boundary(run: Run, step: StepRecord, gap_s: float, pause_s: float) -> boo
         return False
     if step.turn is None and step.trace_id is not None and run.trace_id is not None and step.trace_id != run.trace_id:
         return True
+    before = run.batch_label
+    if before is not None and step.batch is not None and step.batch < before and falls(run, step.batch):
+        return True
     if gap_s >= pause_s:
         return True
     return gap_s >= LEAST_PAUSE_S and run.rhythm_s >= 0.0 and gap_s >= RHYTHM_FACTOR * max(run.rhythm_s, 1.0)
+
+
+def superstep(batch: str | None) -> int:
+    """The number of a LangGraph super-step at the end of the label of a batch; -1 if it has none.
+
+    >>> superstep("4bf9/shop/billing/    12"), superstep("message-1")
+    (12, -1)
+    """
+    _, mark, number = (batch or "").rpartition("/")
+    return int(number) if mark and len(number) == SUPERSTEP_CHARS and number.strip().isdecimal() else -1
+
+
+def falls(run: Run, batch: str) -> bool:
+    """Whether the super-step of a batch has a lower number than the one before it, in the same trace and graph.
+
+    LangGraph counts the super-steps of a graph from its start, so the graph has been started again, or runs several
+    times side by side, by a program that names no thread.
+    """
+    before = run.batch_label
+    if before is None or before.rpartition("/")[0] != batch.rpartition("/")[0]:
+        return False
+    return -1 < superstep(batch) < superstep(before)
+
+
+def is_restart(run: Run, batch: str) -> bool:
+    """Whether a graph has been started again, which ends the run: its super-steps count from where they began."""
+    return run.first_superstep >= 0 and falls(run, batch) and superstep(batch) <= run.first_superstep
 
 
 def is_paced(run: Run, gap_s: float) -> bool:

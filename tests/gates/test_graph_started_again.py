@@ -1,0 +1,154 @@
+"""A job that runs one graph again and again below one span, observed only: nothing is held against two of its runs.
+
+A script over a list of tickets, a harness that tries one prompt ten times: spans name neither a thread nor an agent.
+LangGraph's super-steps show where a graph was started again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.tools import tool
+from openinference.instrumentation.langchain import LangChainInstrumentor
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from tests.helpers import record
+from trajectory_guard.core.engine import Engine
+from trajectory_guard.otel.processor import TrajectoryGuardProcessor
+
+from .agents import agent_builder, new_board, rounds, search
+
+RUNS = 40
+_ids = count()
+
+Call = tuple[str, dict[str, Any]]
+
+
+@tool
+def load_policy() -> str:
+    """The policy for refunds."""
+    return "Refunds within 30 days, with the receipt."
+
+
+@tool
+def get_ticket(number: str) -> str:
+    """A ticket."""
+    return f"Ticket {number}: the customer wants {sum(map(ord, number))} EUR back."
+
+
+@tool
+def reply(number: str, text: str) -> str:
+    """Answer the customer."""
+    return "ok"
+
+
+def works_on_the_ticket(messages: Sequence[BaseMessage]) -> list[Call]:
+    number = str(messages[0].content).split()[-1]
+    plan: list[Call] = [
+        ("load_policy", {}),
+        ("get_ticket", {"number": number}),
+        ("reply", {"number": number, "text": "Yes."}),
+    ]
+    return plan[rounds(messages) : rounds(messages) + 1]
+
+
+def is_stuck(messages: Sequence[BaseMessage]) -> list[Call]:
+    return [("search", {"query": "refund"})] if rounds(messages) < 8 else []
+
+
+class Job:
+    """Observes graph runs below one span by OpenInference's instrumentation."""
+
+    def __init__(self) -> None:
+        self.provider, self.exporter = TracerProvider(shutdown_on_exit=False), InMemorySpanExporter()
+        self.provider.add_span_processor(TrajectoryGuardProcessor(board=new_board(), tracer_provider=self.provider))
+        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+
+    def run(self, next_calls: Callable[[Sequence[BaseMessage]], list[Call]], prompts: Sequence[str]) -> list[str]:
+        """The interventions of a job, in their order."""
+
+        def policy(messages: Sequence[BaseMessage], turn: int) -> AIMessage:
+            wanted = [
+                {"name": name, "args": args, "id": f"call_{next(_ids)}", "type": "tool_call"}
+                for name, args in next_calls(messages)
+            ]
+            return AIMessage("" if wanted else "Done.", tool_calls=wanted)
+
+        graph = agent_builder(policy, tools=(load_policy, get_ticket, reply, search)).compile()
+        with self.provider.get_tracer("job").start_as_current_span("nightly job"):
+            for prompt in prompts:
+                graph.invoke({"messages": [("user", prompt)]})
+        return [
+            str((span.attributes or {})["trajectory_guard.intervention"])
+            for span in self.exporter.get_finished_spans()
+            if span.name == "trajectory_guard.intervention"
+        ]
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    made, instrumentor = Job(), LangChainInstrumentor()
+    instrumentor.instrument(tracer_provider=made.provider)
+    yield made
+    instrumentor.uninstrument()
+
+
+def test_a_job_over_many_tickets_begins_each_of_them_with_the_same_call(job: Job) -> None:
+    assert job.run(works_on_the_ticket, [f"Work on ticket {number}" for number in range(RUNS)]) == []
+
+
+def test_a_harness_tries_one_prompt_many_times(job: Job) -> None:
+    assert job.run(works_on_the_ticket, ["Work on ticket 7"] * RUNS) == []
+
+
+def test_each_run_of_a_job_that_is_stuck_is_found(job: Job) -> None:
+    assert job.run(is_stuck, ["Find the refund policy"] * 4) == ["NUDGE", "STOP"] * 4
+
+
+# --- the steps of such a job -----------------------------------------------------------------------------------
+
+
+def levels(batches: Sequence[str], calls: int = 1) -> str:
+    """First letters of the levels, for equal calls in these batches; of ``calls`` different ones in turns."""
+    engine = Engine()
+    state = engine.new_state("t")
+    found = ""
+    for at, batch in enumerate(batches):
+        step = record("search", {"q": f"hours {at % calls}"}, f"Closed on Mondays, page {at % calls}.", batch=batch)
+        verdict = engine.observe(state, step)
+        found += verdict.level[0] if verdict is not None else "-"
+    return found
+
+
+def batch(superstep: int, graph: str = "trace//") -> str:
+    return f"{graph}/{superstep:>6}"
+
+
+def test_super_steps_that_count_on_are_one_run() -> None:
+    assert "S" in levels([batch(step) for step in range(2, 30, 2)])
+    assert "S" in levels([batch(step) for step in (8, 9, 10, *range(95, 105), 999, 1_000)])
+
+
+def test_super_steps_that_begin_again_are_another_run() -> None:
+    assert set(levels([batch(step) for step in (2, 4) * 20], calls=2)) == {"O"}
+    assert set(levels([batch(step) for step in (98, 100) * 20], calls=2)) == {"O"}
+
+
+def test_runs_side_by_side_are_never_stopped_for_what_another_did() -> None:
+    assert "S" not in levels([batch(step) for step in (2, 4, 6, 4, 8, 6, 10, 8, 12, 10)])
+
+
+def test_super_steps_of_two_graphs_count_for_themselves() -> None:
+    both = [batch(step, graph) for lap in range(2, 20, 2) for step, graph in ((lap, "trace/shop"), (2, "trace/bank"))]
+    assert "S" in levels(both, calls=2)
+
+
+def test_labels_without_a_super_step_begin_nothing_anew() -> None:
+    assert "S" in levels([f"message {20 - at}" for at in range(10)])
+    assert "S" in levels([f"trace/{90 - at:016d}" for at in range(10)])
