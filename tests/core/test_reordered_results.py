@@ -62,3 +62,35 @@ def test_lines_that_the_agent_sorts_itself_are_new() -> None:
             ("read", {"path": "a.py"}, "\n".join(lines)),
         ]
     assert nudged(evaluate(steps(calls))) is None
+
+
+RANKED: dict[str, Callable[[list[str], int], str]] = {
+    "passages below a heading": lambda hits, n: f"Retrieved {len(hits)} passages in {n + 31} ms\n\n"
+    + "\n\n".join(f"[{rank}] (score 0.{997 - 13 * n - rank}) {hit}" for rank, hit in enumerate(hits, 1)),
+    "between a heading and a foot": lambda hits, n: f"{len(hits)} results\n"
+    + "\n".join(f"{rank}) {hit} (0.{997 - 13 * n - rank})" for rank, hit in enumerate(hits, 1))
+    + f"\n-- page 1 of 1, generated 2026-05-12T08:00:{10 + n}Z",
+}  # fmt: skip
+QUERIES = (
+    "cone 6 slow cool", "slow cooling at cone six", "how to cool a kiln slowly", "cooling schedule for cone 6",
+    "kiln cooling rate mid fire", "cool down ramp cone 6 glaze", "mid range firing slow cool", "controlled cooling of glazes",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", RANKED)
+def test_ranked_hits_in_another_order_are_nothing_new_to_another_query(shape: str) -> None:
+    """A heading above the hits, or a rank in brackets, made each order of them another answer."""
+    chance = random.Random(7)
+    orders = [chance.sample(HITS, len(HITS)) for _ in QUERIES]
+    found = [
+        ("search", {"q": q}, RANKED[shape](hits, n)) for n, (q, hits) in enumerate(zip(QUERIES, orders, strict=True))
+    ]
+    at = nudged(evaluate(steps(found)))
+    assert at is not None
+    assert at <= 6
+
+
+@pytest.mark.parametrize("shape", RANKED)
+def test_ranked_hits_of_which_one_is_new_each_time_are_left_alone(shape: str) -> None:
+    found = [("search", {"q": q}, RANKED[shape]([f"Page {n} - new.example", *HITS], n)) for n, q in enumerate(QUERIES)]
+    assert nudged(evaluate(steps(found))) is None

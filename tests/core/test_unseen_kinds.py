@@ -437,3 +437,43 @@ def test_a_log_that_is_still_empty_is_waited_for(nothing: str) -> None:
     """Nudged at the third look in a recorded run; the fourth one had the log."""
     verdicts = evaluate([record("process", {"action": "log", "id": "x"}, nothing, t=2.0 * at) for at in range(5)])
     assert first_level(verdicts, Level.NUDGE) is None
+
+
+CLICKS = {
+    "pair": lambda x, y: {"action": "left_click", "coordinate": [x, y]},
+    "named": lambda x, y: {"action": "left_click", "at": {"x": x, "y": y}},
+    "two numbers": lambda x, y: {"action": "left_click", "x": x, "y": y},
+}
+
+
+@pytest.mark.parametrize("shape", CLICKS)
+def test_clicks_beside_the_mark_are_found_by_the_unchanged_screen(shape: str) -> None:
+    """A pair of coordinates was taken for content that is handed over, so that 15 equal screens were work."""
+    screen = "data:image/png;base64," + "iVBORw0KGgo" * 80
+    laps = [
+        call
+        for at in range(40)
+        for call in (
+            ("computer", CLICKS[shape](640 + at % 7, 400 + at % 5), "", "empty"),
+            ("computer", {"action": "screenshot"}, screen),
+        )
+    ]
+    verdicts = evaluate(steps(laps, gap=5.0))
+    assert (nudged(verdicts) or 99) <= 2 * 6
+    assert first_level(verdicts, Level.STOP) is not None
+
+
+@pytest.mark.parametrize("name", ["2026-05-12T08_{:02}_{:02}_123Z-debug-0.log", "build-20260512-08{:02}{:02}.log"])
+def test_a_build_that_fails_alike_is_found_though_its_log_has_another_name(name: str) -> None:
+    """A name with a stamp counted as another error, and each edit between two builds as work that made headway."""
+    laps = [
+        call
+        for at in range(16)
+        for call in (
+            ("edit", {"path": "Dockerfile", "content": f"RUN pip install x=={at}\nCOPY . ."}, "ok"),
+            ("bash", {"command": "make"}, f"npm ERR! code 2\nlog: /root/_logs/{name.format(at, 3 * at)}", "error"),
+        )
+    ]
+    verdicts = evaluate(steps(laps, gap=9.0))
+    assert nudged(verdicts) is not None
+    assert first_level(verdicts, Level.STOP) is not None

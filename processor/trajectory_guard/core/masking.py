@@ -37,18 +37,15 @@ _MONTHS: Final = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
 _WRITTEN_DATE: Final = (
     r"(?=[JFMASONDTW])(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,? )?" + _MONTHS + r"\.? \d{1,2}\b(?:,? (?:\d{4}\b)?)?"
 )
+_FILE_CLOCK: Final = r"[T_-]\d{2}[_-]?\d{2}[_-]?\d{2}(?!\d)(?:[._-]\d{3,6}(?!\d))?Z?"
+"""As in the names of logs and dumps, where a colon must not stand."""
 _DATE: Final = (
-    r"\d{4}[-/]\d{2}[-/]\d{2}(?:[T ](?:" + _CLOCK + r"))?"
-    r"|" + _WRITTEN_DATE + r"(?: ?" + _CLOCK + r")?(?: [A-Z]{3,4})?(?: \d{4}\b)?"
+    rf"\d{{4}}[-/]\d{{2}}[-/]\d{{2}}(?:[T ](?:{_CLOCK})|{_FILE_CLOCK})?|\d{{8}}{_FILE_CLOCK}"
+    rf"|{_WRITTEN_DATE}(?: ?{_CLOCK})?(?: [A-Z]{{3,4}})?(?: \d{{4}}\b)?"
 )
 _STAMP: Final = (
-    r"\d{4}[-/]\d{2}[-/]\d{2}[T ]"
-    + _SECONDS_CLOCK
-    + r"|"
-    + _WRITTEN_DATE
-    + r" ?"
-    + _SECONDS_CLOCK
-    + r"(?: [A-Z]{3,4})?(?: \d{4}\b)?"
+    rf"\d{{4}}[-/]\d{{2}}[-/]\d{{2}}[T ]{_SECONDS_CLOCK}"
+    rf"|{_WRITTEN_DATE} ?{_SECONDS_CLOCK}(?: [A-Z]{{3,4}})?(?: \d{{4}}\b)?"
 )
 _UUID: Final = r"(?P<uuid>\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b)"
 _TMP: Final = r"(?P<tmp>(?:/private)?/(?:var/)?tmp/[^\s'\"<>|:,)]+|\\Temp\\[^\s'\"]+)"
@@ -82,8 +79,10 @@ _COUNTED: Final = (
 _ATTEMPT: Final = r"(?P<count>\b(?=[adelnprstADELNPRST])(?i:" + _COUNTED + _NUMBERED
 _POSITION: Final = (
     r"(?P<position>\b(?=[irtpsmelcwIRTPSMELCW])(?i:iteration|round|turn|port|seq|sequence|msg|message|event|run|line|ln|lineno|row|col|column|char"
-    r"|step|call|invocation|time|worker|conn(?:ection)?" + _NUMBERED
+    r"|step|call|invocation|time|worker|conn(?:ection)?|retry-after" + _NUMBERED
 )
+_BUILD_STEP: Final = r"(?P<lasted_>(?<!\S)#\d{1,4} \d{1,6}\.\d{1,3}(?= ))"
+"""Number of a step and seconds since its start, before each line that BuildKit prints."""
 _SYSLOG: Final = r"(?P<pid>(?<=[\w.-]\[)\d{1,9}(?=\]:))"
 _CELL: Final = r"(?P<cell>\b(?:In|Out) ?\[\d+\])"
 
@@ -101,7 +100,7 @@ _TIMES: Final = (rf"(?P<date>{_DATE})", rf"(?P<clock>\b{_CLOCK})")
 _STAMPS: Final = (rf"(?P<date>{_STAMP})", rf"(?P<clock>\b{_SECONDS_CLOCK})")
 _ALL: Final = _any(
     rf"(?P<date_>{_DATE})|{_TMP_INSIDE}",
-    r"\d/\\a-fiklmnprstwA-FIJLMNOPRSTW",
+    r"\d#/\\a-fiklmnprstwA-FIJLMNOPRSTW",
     _UUID,
     *_TIMES,
     _TMP,
@@ -114,6 +113,7 @@ _ALL: Final = _any(
     _ATTEMPT,
     _SYSLOG,
     _POSITION,
+    _BUILD_STEP,
 )
 _NOISE: Final = _any(
     rf"(?P<date_>{_STAMP})|{_TMP_INSIDE}",
@@ -360,7 +360,7 @@ def _kind(match: re.Match[str]) -> str:
 
 _VOLATILE_KEY: Final = re.compile(
     r"""^(?:.*[_-])?(?:ts|timestamp|clock|now|duration|elapsed|took|latency|uptime|runtime|ms|millis|pid|tid|uuid|guid
-    |nonce|etag|seq|sequence|attempt|attempts|retry|retries|retry_count|request|requestid|trace|traceid|span|spanid
+    |nonce|etag|seq|sequence|attempt|attempts|retry|retries|retry_count|retry_after|request|requestid|trace|traceid|span|spanid
     |session|sessionid|correlation|messageid|rss|ttl|random|time|age|idle)
     (?:_(?:s|secs?|seconds?|ms|millis|us|ns|mins?|minutes?|h|hours?))?$
     |^.*(?:_at|_ts|_ms|_time|timestamp|_id_trace|durationms|elapsedms|request_?id|trace_?id|span_?id|session_?id

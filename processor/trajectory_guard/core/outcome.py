@@ -16,7 +16,7 @@ from trajectory_guard.core.error_text import (
     without_notices,
 )
 from trajectory_guard.core.fingerprints import parse_json
-from trajectory_guard.core.masking import mask_text
+from trajectory_guard.core.masking import is_volatile_key, mask_text
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, NOT_RUN, SUCCESS, Outcome
 from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.wordlists import may_hold
@@ -126,7 +126,8 @@ _EMPTY_PHRASE: Final = re.compile(
     rf"|^\W*no (?:\w+ ){{0,2}}?{_THINGS} (?:match(?:ed)?|was|were){_REST}"
     r"|^\W*(?:i |we |your search |the search |sorry,? )?(?:could not|couldn['\u2019]t|was unable to|unable to|did not"
     rf"|didn['\u2019]t) (?:find|match|return) (?:any|a|anything){_REST}"
-    rf"|^\W*(?:sorry, )?nothing (?:here|matched|matches|to show|was found){_REST}|^the list is empty\W*$",
+    rf"|^\W*(?:sorry, )?nothing (?:here|matched|matches|to show|was found){_REST}|^the list is empty\W*$"
+    r"|^empty (?:set|dataframe)\b",
     re.IGNORECASE,
 )
 _WRAPPING: Final = ("result", "output")
@@ -157,8 +158,9 @@ MAX_EMPTY_CHARS: Final = 400
 def is_empty_result(result: str) -> bool:
     """Whether a payload says that nothing was found: blank, an empty container, or a phrase such as "No results found".
 
-    An object counts if all of its result members are empty, or if its only member is an empty list. An empty list of
-    errors means success, not an empty result.
+    An object counts if all of its result members are empty, if its only member is an empty list, or if it counts
+    nothing, whatever its members are called; so does a table without rows. An empty list of errors means success, not
+    an empty result.
 
     >>> is_empty_result('{"results": []}'), is_empty_result('{"orders": []}'), is_empty_result('{"errors": []}')
     (True, True, False)
@@ -166,13 +168,17 @@ def is_empty_result(result: str) -> bool:
     True
     >>> is_empty_result("No results found."), is_empty_result("0 failed"), is_empty_result('{"result": "No results"}')
     (True, False, True)
+    >>> is_empty_result(" id | name \\n----+------\\n(0 rows)"), is_empty_result("| id | name |\\n|----|------|")
+    (True, True)
     """
     if len(result) > _MAX_EMPTY_CHARS:
-        return len(result) <= MAX_EMPTY_CHARS and result[:1] == "{" and _is_empty_wrapper(result)
+        if len(result) > MAX_EMPTY_CHARS:
+            return False
+        return _is_empty_wrapper(result) if result[:1] == "{" else _TABLE_WITHOUT_ROWS.match(result) is not None
     text = " ".join(result.split())
     if text.lower() in _EMPTY_TEXTS or _EMPTY_PHRASE.match(text):
         return True
-    return text[:1] == "{" and _is_empty_wrapper(text)
+    return _is_empty_wrapper(text) if text[:1] == "{" else _TABLE_WITHOUT_ROWS.match(result) is not None
 
 
 def _is_empty_wrapper(text: str) -> bool:
@@ -185,12 +191,43 @@ def _is_empty_wrapper(text: str) -> bool:
             return is_empty_result(only)
     found = [value[key] for key in _RESULT_KEYS if key in value]
     if not found or any(item not in ([], {}, "", None) for item in found):
-        return False
+        return _counts_nothing(value)
     return len(value) <= len(found) + 2 or all(
         _is_incidental(item) for key, item in value.items() if key not in _RESULT_KEYS
     )
 
 
+def _counts_nothing(value: dict[str, Any], depth: int = 1) -> bool:
+    """Whether an object holds an empty list beside a count of 0, under any names, two levels deep at most.
+
+    >>> _counts_nothing({"artikel": [], "anzahl": 0}), _counts_nothing({"took": 3, "hits": {"total": 0, "hits": []}})
+    (True, True)
+    >>> _counts_nothing({"errors": [], "failed": 0}), _counts_nothing({"id": 7, "tags": [], "views": 0})
+    (False, False)
+    """
+    lists = counts = False
+    for name, item in value.items():
+        key = str(name).lower()
+        if isinstance(item, dict) and depth and _counts_nothing(item, depth - 1):
+            lists = counts = True
+        elif item == [] or (item == 0 and type(item) is int):
+            lists = lists or (item == [] and key not in _COMPLAINTS)
+            counts = counts or (item == 0 and key not in _COMPLAINTS)
+        elif not _is_incidental(item) or (item and not isinstance(item, str) and not _is_aside(key, item)):
+            return False
+    return lists and counts
+
+
+def _is_aside(key: str, item: Any) -> bool:
+    """Whether a number or a flag that is not 0 says nothing of what was found: how long it took, that it worked."""
+    return key in _SUCCEEDED if item is True else is_volatile_key(key)
+
+
+_NO_ROWS: Final = r"\n\s{0,9}\(0 rows?\)"
+_RULED: Final = r"(?=[^\n]{0,300}[|+])(?=[^\n]{0,300}-)[|+:= -]{3,300}"
+_TABLE_WITHOUT_ROWS: Final = re.compile(
+    rf"\A\s{{0,9}}[^\n]{{1,300}}\n(?:{_RULED}(?:{_NO_ROWS})?|[ -]{{3,300}}{_NO_ROWS})\s{{0,9}}\Z"
+)
 _DATE: Final = re.compile(r"\A(?=.{2,48}\Z)(?=.*\d\d)[\d\s.,:/+T-]*(?:[^\W\d_]{3,9}[\d\s.,:/+-]*){0,2}Z?(?:GMT|UTC)?")
 
 

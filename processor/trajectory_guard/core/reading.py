@@ -21,7 +21,6 @@ from trajectory_guard.core.result_text import (
     hits_form,
     is_brief,
     is_echo,
-    is_path,
     is_token,
     lines_of,
     names_file,
@@ -35,7 +34,14 @@ from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.similarity.keys import is_bound
 from trajectory_guard.core.state import MAX_NOISE_PROFILES, TrajectoryState
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS, StepRecord, is_refused_by_guard
-from trajectory_guard.core.tools import MAX_COUNT_CHARS, is_handoff, is_lookup, makes_something, takes_a_batch
+from trajectory_guard.core.tools import (
+    MAX_COUNT_CHARS,
+    is_handoff,
+    is_lookup,
+    is_path,
+    makes_something,
+    takes_a_batch,
+)
 from trajectory_guard.core.tracking import scope
 from trajectory_guard.core.volatile import (
     REPEATS_BESIDE_WORK,

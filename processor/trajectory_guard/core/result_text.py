@@ -200,19 +200,6 @@ def names_file(result: str, values: Sequence[str]) -> bool:
     )
 
 
-def is_path(value: str) -> bool:
-    """Whether a value of a request is the name of a file or folder.
-
-    >>> is_path("src/app.py"), is_path("app.py"), is_path("C:\\\\Work\\\\my shop\\\\a.txt"), is_path("Read it. Twice.")
-    (True, True, True, False)
-    """
-    if len(value) > _MAX_PATH_CHARS or "\n" in value:
-        return False
-    name, dot, ending = value.rpartition(".")
-    is_name = bool(name and dot) and len(ending) <= _MAX_ENDING_CHARS and ending.isalnum() and " " not in value
-    return is_name or "/" in value or "\\" in value
-
-
 def names_path(result: str, path: str) -> bool:
     """Whether a short result names a path, whole or by its last part, whatever stands around it in any script.
 
@@ -226,8 +213,6 @@ def names_path(result: str, path: str) -> bool:
     return path in result or (len(last) >= _MIN_QUOTE_CHARS and last in result)
 
 
-_MAX_PATH_CHARS: Final = 512
-_MAX_ENDING_CHARS: Final = 8
 _BETWEEN_NAMES: Final = re.compile(r"[\s\"'`,;()<>]+")
 _IN_PATHS: Final = frozenset("/\\.")
 
@@ -293,6 +278,8 @@ def _is_remark(text: str) -> bool:
 
 _CONTENT_WORDS: Final = 4
 _CONTENT_WIDE: Final = 8
+_COORDINATES: Final = 3
+_NUMBERS: Final = frozenset((int, float))
 _STATUS_KEYS: Final = frozenset(("phase", "progress", "stage", "state", "status"))
 _MAX_STATUS_CHARS: Final = 1_000
 
@@ -302,17 +289,20 @@ def carries_content(args: Any) -> bool:
 
     Handing over the same content again achieves nothing, even where pressing the same button again would.
 
-    >>> carries_content({"key": "Tab"}), carries_content({"path": "a.py", "text": "x = 1 + 2"})
+    >>> carries_content({"at": [7, 9]}), carries_content({"path": "a.py", "text": "x = 1 + 2"})
     (False, True)
     """
-    if isinstance(args, dict) and any(isinstance(value, (dict, list)) and value for value in args.values()):
+    nested = [one for one in args.values() if isinstance(one, (dict, list)) and one] if isinstance(args, dict) else ()
+    if not all(map(_is_place, nested)):
         return True
-    words = wide = 0
-    for value in values_of(args):
-        head = value[:MAX_FORM_CHARS]
-        words += len(head.split())
-        wide += _wide(head)
-    return words >= _CONTENT_WORDS or wide >= _CONTENT_WIDE
+    heads = [value[:MAX_FORM_CHARS] for value in values_of(args)]
+    return sum(len(head.split()) for head in heads) >= _CONTENT_WORDS or sum(map(_wide, heads)) >= _CONTENT_WIDE
+
+
+def _is_place(value: dict[str, Any] | list[Any]) -> bool:
+    """Whether a value in a request is a point of up to three numbers, as of a click."""
+    numbers = value.values() if isinstance(value, dict) else value
+    return len(value) <= _COORDINATES and _NUMBERS.issuperset(map(type, numbers))
 
 
 def reports_status(text: str) -> bool:
@@ -388,23 +378,27 @@ def hits_form(result: str, values: Sequence[str] = ()) -> str:
 
 
 def _listed_form(result: str) -> str:
-    """The lines of a list without their order, scores and other fractions; empty if they are no list of like lines."""
+    """The lines of a list without their order, scores and other fractions; empty if they are no list of like lines.
+
+    A heading above ranked lines, and a line below them, tell nothing of the hits.
+    """
     if len(result) > _MAX_LISTED_CHARS or result.count("\n") < _MIN_LISTED_LINES - 1:
         return ""
     start = result.lstrip()
-    if start[:1].isalnum() and _LIST_NUMBER.match(start) is None:
-        return ""  # as most results: no need to look at all of it
+    if start[:1].isalnum() and _FIRST_RANK.search(start) is None:
+        return ""  # as most results: no need to look at each line
     lines = [line.strip() for line in result.splitlines() if line.strip()]
-    if len(lines) < _MIN_LISTED_LINES:
-        return ""
-    if all(_LIST_NUMBER.match(line) for line in lines):
-        lines = [_LIST_NUMBER.sub("", line) for line in lines]
-    elif any(line[0] != lines[0][0] or line[0].isalnum() for line in lines):
+    ranked = [line[rank.end() :] for line in lines if (rank := _LIST_NUMBER.match(line)) is not None]
+    if len(ranked) >= max(_MIN_LISTED_LINES, len(lines) - _LINES_AROUND):
+        lines = ranked
+    elif len(lines) < _MIN_LISTED_LINES or any(line[0] != lines[0][0] or line[0].isalnum() for line in lines):
         return ""
     return "\n".join(sorted(_DECIMAL.sub("", line) for line in lines))
 
 
-_LIST_NUMBER: Final = re.compile(r"\A\d{1,3}[.):]\s+")
+_LIST_NUMBER: Final = re.compile(r"\A(?:\d{1,3}[.):]|\[\d{1,3}\]|\(\d{1,3}\))\s+")
+_FIRST_RANK: Final = re.compile(r"^(?:\[1\]|\(1\)|1[.):])\s", re.MULTILINE)
+_LINES_AROUND: Final = 2
 LINE_BYTES: Final = 4
 
 
@@ -436,10 +430,7 @@ def _checksums_of_lines(compared: str, values: tuple[str, ...]) -> bytes:
 
 def _may_hold_decimal(text: str) -> bool:
     """Whether ``_DECIMAL`` may match: a quick look in ASCII; elsewhere other characters may be digits."""
-    if not text.isascii():
-        return True
-    shape = text.encode().translate(_DIGITS_AND_POINTS)
-    return b"0.0" in shape
+    return not text.isascii() or b"0.0" in text.encode().translate(_DIGITS_AND_POINTS)
 
 
 _DIGITS_AND_POINTS: Final = bytes.maketrans(b"123456789,", b"000000000.")

@@ -1,4 +1,4 @@
-"""The purpose of a tool by its name, where it changes how results have to be read."""
+"""The purpose of a tool by its name and its arguments, where it changes how results have to be read."""
 
 from __future__ import annotations
 
@@ -284,3 +284,20 @@ def claimed_item(args: object) -> str:
 
 
 _MAX_ITEM_CHARS: Final = 80
+
+
+def is_path(value: str) -> bool:
+    """Whether a value of a request is the name of a file or folder.
+
+    >>> is_path("src/app.py"), is_path("app.py"), is_path("C:\\\\Work\\\\my shop\\\\a.txt"), is_path("Read it. Twice.")
+    (True, True, True, False)
+    """
+    if len(value) > _MAX_PATH_CHARS or "\n" in value:
+        return False
+    name, dot, ending = value.rpartition(".")
+    is_name = bool(name and dot) and len(ending) <= _MAX_ENDING_CHARS and ending.isalnum() and " " not in value
+    return is_name or "/" in value or "\\" in value
+
+
+_MAX_PATH_CHARS: Final = 512
+_MAX_ENDING_CHARS: Final = 8
