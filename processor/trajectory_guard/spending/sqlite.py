@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trajectory_guard import telemetry
+from trajectory_guard.file_places import Place, place_of
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.locks import OwnedLock
 from trajectory_guard.spending.ledger import (
@@ -78,7 +79,6 @@ _RETRY_S: Final = 0.01
 _TRIES: Final = 10
 _TABLES: Final = ("calls", "sums", "alerts", "revisable")
 _log: Final = logging.getLogger(telemetry.LOGGER)
-_Place = tuple[int, int] | None
 _inherited: Final[list[Any]] = []  # connections of a parent: closing one in a child would release the parent's locks
 
 
@@ -97,7 +97,7 @@ class SQLiteStore:
     def __init__(self, path: str | Path, *, busy_s: float = 0.02) -> None:
         self.path, self._busy_s = Path(path), busy_s
         self._connection: sqlite3.Connection | None = None
-        self._places: dict[Path, _Place] = {}  # of the open file, its log and the index of that
+        self._places: dict[Path, Place] = {}  # of the open file, its log and the index of that
         self._day: date | None = None  # on which old rows were deleted last
         now_and_after_fork(self._renew)
         with self._lock, self._opened():
@@ -170,7 +170,7 @@ class SQLiteStore:
             raise LedgerError(f"{self.path}: {why_unopened(self.path) or error}") from error
 
     def _is_moved(self) -> bool:
-        return _place(self.path) != self._places[self.path]
+        return place_of(self.path) != self._places[self.path]
 
     def _check_place(self) -> None:
         """Call it in a transaction, whose lock keeps others from going on in another file meanwhile."""
@@ -186,7 +186,7 @@ class SQLiteStore:
         was_deleted = not self.path.exists()
         with _transaction(before):
             for file, place in self._places.items():
-                if file != self.path and place is not None and _place(file) == place:
+                if file != self.path and place is not None and place_of(file) == place:
                     file.unlink()  # it belongs to the old file: SQLite would read it into the new one
             connection = self._open(before)
         before.close()
@@ -214,18 +214,18 @@ class SQLiteStore:
             connection.close()
             raise
         own = [Path(f"{os.path.realpath(self.path)}{end}") for end in ("-wal", "-shm")]  # beside the target of a link
-        self._places = {self.path: place, **{name: _place(name) for name in own}}
+        self._places = {self.path: place, **{name: place_of(name) for name in own}}
         return connection
 
-    def _connect(self) -> tuple[sqlite3.Connection, _Place]:
+    def _connect(self) -> tuple[sqlite3.Connection, Place]:
         """Open the file, and create it if it is missing. The place is that of the file that was opened.
 
         SQLite does not tell it: it is certain if the same file had the name before and afterwards.
         """
         for _ in range(_TRIES):
-            before = _place(self.path)
+            before = place_of(self.path)
             connection = sqlite3.connect(self.path, timeout=self._busy_s, isolation_level=None, check_same_thread=False)
-            if before is not None and before == _place(self.path):
+            if before is not None and before == place_of(self.path):
                 return connection, before
             connection.close()
         raise LedgerError(f"{self.path}: is deleted or replaced again and again")
@@ -267,15 +267,6 @@ def why_unopened(path: Path) -> str | None:
     if not folder.is_dir():
         return f"there is no directory {folder}"
     return None if os.access(path if path.exists() else folder, os.W_OK) else "may not be written"
-
-
-def _place(file: Path) -> _Place:
-    """Device and inode of a file, None if there is none."""
-    try:
-        status = os.stat(file)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _copy(source: sqlite3.Connection, target: sqlite3.Connection) -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from trajectory_guard.errors import PortableError
+from trajectory_guard.file_places import Place, place_of
 from trajectory_guard_collector.otlp.signals import Batch, Signal
 
 _logger: Final = logging.getLogger(__name__)
 FILE_NAME: Final = "collector.db"
 _T = TypeVar("_T")
-_Place = tuple[int, int] | None
 _VERSION: Final = 1
 _PAGE_BYTES: Final = 8192
 _WAL_PAGES: Final = 2048
@@ -107,9 +107,9 @@ class Database:
             raise
 
     def _connect(self) -> None:
-        self._place = _place(self.file)  # before: another file that takes its place now is noticed later
+        self._place = place_of(self.file)  # before: another file that takes its place now is noticed later
         self._connection = sqlite3.connect(self.file, timeout=0.0, isolation_level=None)
-        self._place_of_log: _Place = None
+        self._place_of_log: Place = None
 
     def _keep_private(self) -> None:
         """Create the file, or make it private: it holds requests of all senders. SQLite's own files follow its mode."""
@@ -277,18 +277,18 @@ class Database:
 
     def _keep_place(self) -> None:
         """Save everything anew if the file or its log was deleted: what is written there would be gone at the exit."""
-        if _place(self.file) != self._place:
+        if place_of(self.file) != self._place:
             self._save_anew()
         elif self._place_of_log is None:  # the first write makes the log
-            self._place_of_log = _place(self._log)
-        elif _place(self._log) != self._place_of_log:
+            self._place_of_log = place_of(self._log)
+        elif place_of(self._log) != self._place_of_log:
             self._rows("PRAGMA journal_mode = DELETE")  # writes the log into the file
             self._rows("PRAGMA journal_mode = WAL")
             self._place_of_log = None
             self._report_deleted(self._log)
 
     def _save_anew(self) -> None:
-        if _place(self.file) is not None:  # somebody restored it, or started another collector: not to be overwritten
+        if place_of(self.file) is not None:  # somebody restored it, or started another collector: not to be overwritten
             raise OSError(f"{self.file} was replaced while it was open; move the other file away to continue")
         copy = self.file.with_name(f"{FILE_NAME}.new")
         self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -366,15 +366,6 @@ class Database:
 
     def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         return self._connection.execute(query, values).fetchall()
-
-
-def _place(file: Path) -> _Place:
-    """Device and inode of a file, None if there is none."""
-    try:
-        status = file.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _refuse_unwritable(path: Path) -> None:
