@@ -29,6 +29,7 @@ SETS: Final = (
     "tenth",
     "eleventh",
     "twelfth",
+    "thirteenth",
 )
 """See ``tests/data/README.md``: which of them the rules were tuned on."""
 
