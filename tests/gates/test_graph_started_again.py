@@ -6,6 +6,7 @@ LangGraph's super-steps show where a graph was started again.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.tools import tool
+from langgraph.func import entrypoint, task
 from openinference.instrumentation.langchain import LangChainInstrumentor
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -84,6 +86,9 @@ class Job:
         with self.provider.get_tracer("job").start_as_current_span("nightly job"):
             for prompt in prompts:
                 graph.invoke({"messages": [("user", prompt)]})
+        return self.interventions()
+
+    def interventions(self) -> list[str]:
         return [
             str((span.attributes or {})["trajectory_guard.intervention"])
             for span in self.exporter.get_finished_spans()
@@ -152,3 +157,43 @@ def test_super_steps_of_two_graphs_count_for_themselves() -> None:
 def test_labels_without_a_super_step_begin_nothing_anew() -> None:
     assert "S" in levels([f"message {20 - at}" for at in range(10)])
     assert "S" in levels([f"trace/{90 - at:016d}" for at in range(10)])
+
+
+# --- the functional API ----------------------------------------------------------------------------------------
+
+
+def test_a_loop_of_tasks_is_found_although_all_have_one_super_step(job: Job) -> None:
+    @task
+    def look_up(query: str) -> str:
+        return str(search.invoke({"query": query}))
+
+    @entrypoint()
+    def agent(query: str) -> str:
+        for _ in range(8):
+            look_up(query).result()
+        return "Nothing found."
+
+    with job.provider.get_tracer("job").start_as_current_span("request"):
+        agent.invoke("refund")
+    assert job.interventions() == ["NUDGE", "STOP"]
+
+
+def test_parallel_tasks_are_one_turn(job: Job) -> None:
+    meet = threading.Barrier(6)
+
+    @tool
+    def sample(prompt: str) -> str:
+        """Ask once more, at the same time."""
+        meet.wait(30)
+        return "No."
+
+    @task
+    def vote(prompt: str) -> str:
+        return str(sample.invoke({"prompt": prompt}))
+
+    @entrypoint()
+    def agent(prompt: str) -> list[str]:
+        return [one.result() for one in [vote(prompt) for _ in range(6)]]
+
+    agent.invoke("Is it a cat?", {"max_concurrency": 12})
+    assert job.interventions() == []

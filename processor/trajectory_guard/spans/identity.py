@@ -15,6 +15,7 @@ from trajectory_guard.dialects.table import DIALECTS, DialectTable, KeySet, reco
 
 T = TypeVar("T")
 _METADATA_KEYS: Final = ("session_id", "conversation_id", "thread_id")
+_PUSHED: Final = ("__pregel_push",)
 _NO_METADATA: Final[Mapping[str, Any]] = {}
 NO_NAME: Final = (None, "", "null", "None", "undefined")
 """What stands where an id should, and names nothing: Logfire writes the group of a trace without one as JSON text."""
@@ -134,7 +135,7 @@ def metadata_of(attributes: Mapping[str, Any], known: KeySet) -> Mapping[str, An
 
 
 def batch_label(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
-    """Label shared by the calls of one LangGraph super-step (one model turn); None outside LangGraph.
+    """Label shared by the calls of one LangGraph super-step (one model turn); None outside LangGraph graphs.
 
     Of two super-steps of one graph in one trace the label of the later one is the greater text.
     """
@@ -153,9 +154,23 @@ def named_batch(span: SpanView, known: KeySet, metadata: Mapping[str, Any]) -> s
         if step is None:
             return None
         namespace = metadata.get("langgraph_checkpoint_ns", "")
+    graph = _unquote(namespace).rpartition("|")[0]
+    if graph:
+        spread = attributes.get(f"{known.step_key.removesuffix('step')}path")
+        if _is_task(spread or metadata.get("langgraph_path")):
+            return None
     service = span.resource.get("service.name", "") if span.resource else ""  # each of two counts for itself
-    label = f"{span.trace_id}/{service}/{_unquote(namespace).rpartition('|')[0]}/{step!s:>{SUPERSTEP_CHARS}}"
+    label = f"{span.trace_id}/{service}/{graph}/{step!s:>{SUPERSTEP_CHARS}}"
     return label if not label[MAX_NAME_CHARS:] else bounded_name(label)
+
+
+def _is_task(path: Any) -> bool:
+    """Whether a path is that of a task of the functional API, whose tasks all have one super-step, one after another.
+
+    >>> _is_task(["__pregel_push", ["__pregel_pull", "agent"], 7, True]), _is_task(("__pregel_push", "7", "False"))
+    (True, False)
+    """
+    return isinstance(path, (list, tuple)) and path[:1] in (_PUSHED, list(_PUSHED)) and path[-1] in (True, "True")
 
 
 # --- the agent -------------------------------------------------------------------------------------------------
