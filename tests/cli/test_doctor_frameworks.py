@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -143,42 +142,76 @@ def test_step_lines_are_no_tool_spans(tmp_path: Path, capsys: pytest.CaptureFixt
 # --- graphs ---------------------------------------------------------------------------------------------------
 
 
+APP = """
+from langgraph.func import entrypoint
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
+from trajectory_guard import apply_guard
+
+print("loading")
+
+def search(query: str) -> str:
+    "Search."
+    return query
+
+def agent(guarded):
+    builder = StateGraph(MessagesState)
+    builder.add_node("agent", lambda state: {"messages": []})
+    builder.add_node("tools", ToolNode([search]))
+    builder.add_edge(START, "agent")
+    builder.add_conditional_edges("agent", tools_condition)
+    builder.add_edge("tools", "agent")
+    return apply_guard(builder) if guarded else builder
+
+class agents:
+    good = agent(guarded=True).compile()
+
+
+not_compiled = agent(guarded=True)
+bad = agent(guarded=False).compile()
+unfinished = StateGraph(MessagesState)
+number = 3
+
+@entrypoint()
+def functional(messages):
+    return messages
+"""
+
+
 @pytest.fixture
-def checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
-    """An application with a graph, and the graphs that were checked; the check itself has tests of its own."""
-    seen: list[Any] = []
-
-    def check_graph(graph: Any) -> list[str]:
-        seen.append(graph)
-        if isinstance(graph, int):
-            raise TypeError("expected a graph, got int")
-        return graph["wrong"]  # type: ignore[no-any-return]
-
-    module = types.ModuleType("trajectory_guard.gates.graph_check")
-    module.check_graph = check_graph  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+def application(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An application with graphs, in the working directory, and one that cannot be imported."""
     monkeypatch.setattr(doctor, "installed_versions", lambda: {"opentelemetry-instrumentation-langchain": "0.62.4"})
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    (tmp_path / "guarded_app.py").write_text(
-        "print('loading')\nclass agents:\n    good = {'wrong': []}\nbad = {'wrong': ['tools: no gate behind it.']}\nnumber = 3\n"
-    )
+    (tmp_path / "guarded_app.py").write_text(APP)
     (tmp_path / "broken_app.py").write_text("raise SystemExit('no\\nkey')\n")
     monkeypatch.delitem(sys.modules, "guarded_app", raising=False)
-    return seen
 
 
-def test_a_guarded_graph_is_fine(checked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "--json", "--graph", "guarded_app:agents.good"]) == 0
+@pytest.mark.usefixtures("application")
+@pytest.mark.parametrize("name", ["agents.good", "not_compiled"])
+def test_a_guarded_graph_is_fine(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--json", "--graph", f"guarded_app:{name}"]) == 0
     findings = {one["code"]: one for one in json.loads(capsys.readouterr().out)}  # what the module prints is elsewhere
-    assert findings["graph"]["severity"] == "ok"
-    assert checked == [{"wrong": []}]
+    assert findings["guarded"] == {
+        "severity": "ok", "code": "guarded", "subject": f"guarded_app:{name}", "message": "Gates are in place.",
+        "fix": None, "data": {"subject": "agent"},
+    }  # fmt: skip
 
 
-def test_what_is_wrong_with_a_graph_is_a_problem(checked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("application")
+def test_a_graph_without_a_gate_is_a_problem_with_the_line_that_fixes_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--graph", "guarded_app:bad", path("google-adk-latest")]) == 1
-    assert "tools: no gate behind it." in capsys.readouterr().out
-    assert len(checked) == 1
+    lines = capsys.readouterr().out.splitlines()
+    at = lines.index("✗ guarded_app:bad  No gate is in this graph: loops are seen, and nothing acts.")
+    assert lines[at + 1] == "    apply_guard(builder) before compile(), or guarded_invoke(graph, input)"
+
+
+@pytest.mark.usefixtures("application")
+def test_a_workflow_of_the_functional_api_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--graph", "guarded_app:functional"]) == 0
+    assert "! guarded_app:functional  A workflow of the functional API has no nodes" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -192,11 +225,13 @@ def test_what_is_wrong_with_a_graph_is_a_problem(checked: list[Any], capsys: pyt
         ("..:graph", "importing .. failed"),
         ("guarded_app:nothing", "guarded_app has no attribute 'nothing'"),
         ("guarded_app:agents.nothing", "agents has no attribute 'nothing'"),
-        ("guarded_app:number", "TypeError: expected a graph, got int"),
+        ("guarded_app:number", "A LangGraph graph is expected, got int."),
+        ("guarded_app:unfinished", "ValueError: Graph must have an entrypoint"),
     ],
 )
+@pytest.mark.usefixtures("application")
 def test_a_graph_that_cannot_be_examined_is_bad_input(
-    spec: str, reason: str, checked: list[Any], capsys: pytest.CaptureFixture[str]
+    spec: str, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["doctor", "--graph", spec]) == 2
     reported = capsys.readouterr().err.removeprefix("loading\n")

@@ -16,28 +16,23 @@ class GraphSpecError(ValueError):
 
 
 def graph_findings(spec: str) -> list[Finding]:
-    """Findings on the graph that ``spec`` names, as in ``my_app.agent:graph``; a single ``ok`` if it is guarded.
+    """Findings on the graph that ``spec`` names, as in ``my_app.agent:graph``, worst first.
 
     The module is imported as the application would import it, from the working directory too; its output goes to
-    standard error.
+    standard error. ``code`` is that of ``gates.graph_check``.
 
     Raises:
         GraphSpecError: no such module or attribute, an import that fails, or an object that is no graph.
     """
     graph = load_graph(spec)
     try:
-        problems = check(graph)
+        found = importlib.import_module("trajectory_guard.gates.graph_check").check_graph(graph)
     except Exception as error:
         raise GraphSpecError(f"--graph {spec}: {type(error).__name__}: {error}") from None
-    if not problems:
-        return [Finding("ok", "graph", spec, "Every tool call of the graph passes a gate.")]
-    return [Finding("problem", "graph", spec, message) for message in problems]
-
-
-def check(graph: Any) -> list[str]:
-    """Messages of ``gates.graph_check`` on a graph, one sentence each; empty if it is guarded."""
-    module = importlib.import_module("trajectory_guard.gates.graph_check")
-    return [str(message) for message in module.check_graph(graph)]
+    for one in found:
+        if one.code == "not_a_graph" and one.severity == "problem":
+            raise GraphSpecError(f"--graph {spec}: {one.message}")
+    return [Finding(one.severity, one.code, spec, one.message, one.fix, {"subject": one.subject}) for one in found]
 
 
 def load_graph(spec: str) -> Any:
