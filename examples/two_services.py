@@ -35,6 +35,8 @@ def start_collector(folder: str) -> tuple[subprocess.Popen, str, str]:
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     urls = {}
     for line in process.stderr:
+        if not line.startswith("{"):  # not a log line: the extra collector is missing, for example
+            raise SystemExit(line.strip())
         entry = json.loads(line)
         if entry["message"] == "listening":
             urls[entry["server"]] = f"http://{entry['endpoint']}"
@@ -81,7 +83,9 @@ def main() -> None:
     parser.add_argument("--otlp", metavar="URL", help="OTLP/HTTP receiver; by default a collector is started")
     parser.add_argument("--flags", metavar="URL", action="append", help="where flags are served; several take turns")
     given = parser.parse_args()
-    if given.otlp and given.flags:
+    if bool(given.otlp) != bool(given.flags):
+        parser.error("--otlp and --flags need each other")
+    if given.otlp:
         demonstrate(given.otlp, given.flags, pause_s=2.0)  # on their way through Kafka, spans take a second
         return
     with tempfile.TemporaryDirectory() as folder:

@@ -131,6 +131,8 @@ def test_plain_summary(tmp_path: Path, runs: Path, command: Command) -> None:
     assert ran.status == 0
     text = ran.out.splitlines()
     assert text[0].startswith("loop: 6 steps, nudge at step 3, stop at step 5, max score ")
+    ran_longer = command("replay", runs, "--set", "stop_patience=4")
+    assert ran_longer.out.startswith("loop: 6 steps, nudge at step 3, stop never, max score ")
     assert text[1].startswith("    search({")
     assert not any(line.startswith("fine") for line in text)
     table = {line.split()[0]: line.split()[1:] for line in text if line.startswith((str(tmp_path), "all"))}

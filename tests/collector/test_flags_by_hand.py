@@ -207,7 +207,7 @@ async def test_the_command_shows_raises_and_clears(tmp_path: Path, capsys: pytes
     ("words", "said"),
     [
         (("--collector", "ftp://x"), "--collector: expected http:// or https://"),
-        (("--collector", "http://127.0.0.1:1"), "no answer from the collector"),
+        (("--collector", "http://127.0.0.1:1"), "http://127.0.0.1:1: no answer from the collector: "),
         (("--collector", "http://127.0.0.1:1", "--token-file", "/nowhere"), "/nowhere: No such file"),
     ],
 )

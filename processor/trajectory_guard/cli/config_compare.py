@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from trajectory_guard.cli.outcome import Outcome
 from trajectory_guard.cli.output import print_json
-from trajectory_guard.cli.summary import Tally, counted
+from trajectory_guard.cli.summary import Tally, counted, when
 from trajectory_guard.core.text import printable
 
 
@@ -72,9 +72,7 @@ class CompareReport:
     def _print(self, change: Change) -> None:
         print(f"{printable(change.a.id)}: {len(change.a.steps)} steps")
         for label, outcome in zip("AB", change, strict=True):
-            nudge, stop = (
-                "never" if at is None else f"at step {at + 1}" for at in (outcome.first_nudge, outcome.first_stop)
-            )
+            nudge, stop = when(outcome.first_nudge), when(outcome.first_stop)
             kinds = ", ".join(outcome.types) or "nothing seen"
             print(f"    {label}: nudge {nudge}, stop {stop}, max score {outcome.max_score:.2f}, {kinds}")
 

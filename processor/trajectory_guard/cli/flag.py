@@ -53,7 +53,7 @@ def run_flag(options: argparse.Namespace) -> int:
         method, said = _said(options)
         print_json(_ask(options.collector, options.id, method, said, headers))
     except (_FlagError, OSError, ValueError) as error:
-        complain(f"flag {options.action}: {_in_words(error)}")
+        complain(f"flag {options.action}: {_in_words(error, options.collector)}")
         return BAD_INPUT
     return FINE
 
@@ -125,9 +125,9 @@ def _refusal(error: urllib.error.HTTPError) -> str:
     return f"{error.code}: {clip(str(reason))}"
 
 
-def _in_words(error: Exception) -> str:
-    if isinstance(error, urllib.error.URLError):
-        return f"no answer from the collector: {error.reason}"
+def _in_words(error: Exception, collector: str) -> str:
+    if isinstance(error, TimeoutError | urllib.error.URLError):
+        return f"{collector}: no answer from the collector: {getattr(error, 'reason', error)}"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror or error}"
     return str(error)

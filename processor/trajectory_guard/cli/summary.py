@@ -127,6 +127,11 @@ def _ordinal(index: int | None) -> str:
     return "-" if index is None else str(index + 1)
 
 
+def when(index: int | None) -> str:
+    """Where a level was reached first, in words: ``at step 3``, or ``never``."""
+    return "never" if index is None else f"at step {index + 1}"
+
+
 class PlainReport:
     """Lines of text, written while trajectories are evaluated."""
 
@@ -138,8 +143,9 @@ class PlainReport:
         self._tallies.add(outcome)
         if outcome.first_nudge is None and outcome.first_stop is None:
             return
-        identifier, steps, nudge, stop, score, types, reason = row_cells(outcome)
-        print(f"{identifier}: {steps} steps, nudge at step {nudge}, stop at step {stop}, max score {score}, {types}")
+        identifier, steps, _, _, score, types, reason = row_cells(outcome)
+        nudge, stop = when(outcome.first_nudge), when(outcome.first_stop)
+        print(f"{identifier}: {steps} steps, nudge {nudge}, stop {stop}, max score {score}, {types}")
         print(f"    {reason}")
 
     def finish(self) -> None:
