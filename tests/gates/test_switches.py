@@ -10,7 +10,14 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from opentelemetry.sdk.trace import TracerProvider
 
-from trajectory_guard import TrajectoryGuardMiddleware, TrajectoryGuardNode, apply_guard, instrument
+from trajectory_guard import (
+    IntegrityGate,
+    StagnationGate,
+    TrajectoryGuardMiddleware,
+    TrajectoryGuardNode,
+    apply_guard,
+    instrument,
+)
 from trajectory_guard.cli.demo.scripted import ScriptedChatModel
 from trajectory_guard.gates.rewire import GraphShapeError
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
@@ -93,3 +100,20 @@ def test_any_other_value_disables_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 
     assert TrajectoryGuardProcessor(board=new_board()).enabled
     assert outline(_graph(policy=repeats(8)).invoke(TASK)["messages"]).endswith("S")
+
+
+@pytest.mark.parametrize("switch", ["mode", "disabled"])
+@pytest.mark.parametrize("kind", ["stagnation", "integrity"])
+def test_gates_around_nodes_that_only_observe_route_forward(
+    kind: str, switch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = new_board(mode="observe" if switch == "mode" else "enforce")
+    gate: Any = StagnationGate(board=board) if kind == "stagnation" else IntegrityGate([bool], board=board)
+    node, route = gate.wrap(lambda state: {}), gate.edge("go on", "break")
+    for _ in range(3):
+        node({})
+    if switch == "disabled":
+        assert route({}) == "break"
+        monkeypatch.setenv("TRAJECTORY_GUARD_DISABLED", "true")
+    assert route({}) == "go on"
+    assert gate.certificates  # recorded all the same

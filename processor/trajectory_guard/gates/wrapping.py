@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 from opentelemetry import trace
 
 from trajectory_guard.callbacks import Intervention, notify
+from trajectory_guard.config import is_disabled
 from trajectory_guard.core.certificates import Certificate
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.names import bounded_name
@@ -95,10 +96,14 @@ class OutputGate(ABC, Generic[Memory]):
                 self._threads.pop(bounded_name(str(thread_id)), None)
 
     def edge(self, forward: str, break_to: str) -> Callable[..., str]:
-        """A router for ``add_conditional_edges``: ``break_to`` while the gate has fired in this thread."""
+        """A router for ``add_conditional_edges``: ``break_to`` while the gate has fired in this thread.
+
+        A gate that only observes (``mode="observe"``, ``TRAJECTORY_GUARD_DISABLED``) always routes ``forward``.
+        """
 
         def route(state: Any, config: Any = None) -> str:
-            return break_to if self._fired(thread_of((config,), {})) else forward
+            acts = self._fired(thread_of((config,), {})) and not self._only_observes()
+            return break_to if acts else forward
 
         route.__signature__ = inspect.Signature([_STATE, _CONFIG])  # type: ignore[attr-defined]  # LangGraph reads it
         return route
@@ -139,6 +144,12 @@ class OutputGate(ABC, Generic[Memory]):
 
     # --- for the gates ---------------------------------------------------------------------------------------
 
+    def _used_board(self) -> FlagBoard:
+        return self._board if self._board is not None else shared_board()
+
+    def _only_observes(self) -> bool:
+        return is_disabled() or self._used_board().config.mode == "observe"
+
     def _fired(self, thread: str) -> bool:
         with self._lock:
             memory = self._threads.get(bounded_name(str(thread)))
@@ -165,7 +176,7 @@ class OutputGate(ABC, Generic[Memory]):
             output: fingerprint of the output, SHA-256 hex.
             found: the finding, with indices counted from this output.
         """
-        board = self._board if self._board is not None else shared_board()
+        board = self._used_board()
         register_globally(board)
         span = trace.get_current_span().get_span_context()
         trace_id = f"{span.trace_id:032x}" if span.is_valid else None
@@ -183,7 +194,7 @@ class OutputGate(ABC, Generic[Memory]):
 
     def _contain(self) -> None:
         self._errors += 1
-        board = self._board if self._board is not None else shared_board()
+        board = self._used_board()
         board.counts["errors.gate"] += 1
         if self._errors == 1:
             log_contained("error in a %s gate, contained (logged once)", self.name)
