@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trajectory_guard import runtime, uninstrument
+from trajectory_guard import runtime, shared_board, uninstrument
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -54,3 +54,22 @@ def test_a_stubborn_model_is_stopped_and_was_nudged_before(example: Any) -> None
     assert answer.startswith("I could not finish this: search(")
     assert 1 <= max(seen) <= 2
     assert len(seen) < example.MAX_TURNS
+
+
+@pytest.mark.parametrize(("mode", "nudged"), [("nudge", True), ("observe", False)])
+def test_the_mode_limits_what_a_loop_is_handed(
+    mode: str, nudged: bool, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAJECTORY_GUARD_MODE", mode)
+    example = request.getfixturevalue("example")
+    seen: list[int] = []
+
+    def model(messages: list[dict[str, Any]]) -> dict[str, Any]:
+        seen.append(nudges(messages))
+        return dict(example.stubborn(messages))
+
+    answer = example.run_agent("three", "How do I return a parcel?", model)
+    assert "could not finish" not in answer
+    assert len(seen) == example.MAX_TURNS
+    assert bool(max(seen)) is nudged
+    assert shared_board().read("three").steps == example.MAX_TURNS  # recorded all the same

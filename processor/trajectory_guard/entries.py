@@ -27,6 +27,7 @@ _MAX_ROOM: Final = 1_024
 """Calls whose ids are remembered per trajectory, however many a model turn has."""
 _MAX_AWAITING: Final = 32
 MAX_INSTANCES: Final = 32
+_HIGHEST: Final = {"enforce": Level.STOP, "nudge": Level.NUDGE, "observe": Level.OBSERVE}
 MAX_READ: Final = 32
 
 
@@ -50,6 +51,13 @@ class Flag(NamedTuple):
     remote: bool = False
     budget: BudgetStatus | None = None
     by_hand: HandFlag | None = None
+
+    def within(self, mode: str) -> Flag:
+        """The flag as ``mode`` lets a caller act on it: nudges and stops, nudges only, or nothing."""
+        budget = self.budget.within(mode) if self.budget is not None else None
+        if self.level.rank <= _HIGHEST[mode].rank:
+            return self._replace(budget=budget)
+        return self._replace(level=Level.OBSERVE, verdict=None, by_hand=None, budget=budget)
 
 
 class RunFlag:

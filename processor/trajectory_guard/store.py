@@ -407,14 +407,14 @@ class FlagBoard(QualityScores):
     # --- reading ---------------------------------------------------------------------------------------------
 
     def read(self, trajectory_id: str, run: str | None = None) -> Flag:
-        """Return the flag without clearing it. ``run``: label of the run; by default the one that acted last."""
+        """Return the flag without clearing it: that of ``run``, or, within ``mode``, of the run that acted last."""
         flag = self._flag(trajectory_id, run, take=False)
-        return flag if run is not None else self.with_advice(trajectory_id, flag, take=False)
+        return flag if run is not None else self.with_advice(trajectory_id, flag, take=False).within(self.config.mode)
 
     def take(self, trajectory_id: str, run: str | None = None) -> Flag:
-        """Return the flag and clear it: the caller acts on it. An undelivered nudge takes precedence over a stop."""
+        """As ``read``, and clear it: the caller acts on it. An undelivered nudge takes precedence over a stop."""
         flag = self._flag(trajectory_id, run, take=True)
-        return flag if run is not None else self.with_advice(trajectory_id, flag, take=True)
+        return flag if run is not None else self.with_advice(trajectory_id, flag, take=True).within(self.config.mode)
 
     def _flag(self, trajectory_id: str, run: str | None, *, take: bool) -> Flag:
         entry = self.find(trajectory_id)

@@ -11,6 +11,8 @@ from trajectory_guard.config import ConfigError, GuardConfig
 from trajectory_guard.spending.budget import Budget
 from trajectory_guard.store import FlagBoard
 
+from .entries import entry
+
 
 def test_budgets_and_prices_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "guard.toml"
@@ -79,3 +81,14 @@ def test_without_configuration_nothing_of_it_is_loaded() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     ).stdout
     assert printed.strip() == "['trajectory_guard.spending.settings']"
+
+
+@pytest.mark.parametrize(("mode", "level"), [("enforce", "blocked"), ("nudge", "aggressive"), ("observe", "normal")])
+def test_the_mode_limits_the_level_that_a_loop_of_its_own_is_handed(mode: str, level: str) -> None:
+    board = FlagBoard(GuardConfig(mode=mode, budgets=[{"scope": "trajectory", "tokens": 1}]))
+    assert board.spending is not None
+    board.spending.book(entry(trajectory="t"))
+    for flag in (board.read("t"), board.take("t")):
+        assert flag.budget is not None
+        assert flag.budget.level == level
+    assert board.spending.status("t").level == "blocked"

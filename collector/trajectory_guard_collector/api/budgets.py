@@ -7,16 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from trajectory_guard.spending.answers import plain_status
-from trajectory_guard.spending.budget import BudgetLevel
 from trajectory_guard.spending.spending import Spending
 from trajectory_guard.spending.stores import LedgerError
 from trajectory_guard_collector.api.flag_replies import tenant_asked
 from trajectory_guard_collector.scoring.booking import named
 from trajectory_guard_collector.scoring.registry import TrajectoryRegistry
 
-_HIGHEST: Final = {
-    "enforce": BudgetLevel.BLOCKED, "nudge": BudgetLevel.AGGRESSIVE, "observe": BudgetLevel.NORMAL,
-}  # fmt: skip
 _PAUSE_S: Final = 1.0
 
 
@@ -35,7 +31,7 @@ class CallerBudgets:
     ) -> None:
         self._spending = spending if spending is not None and spending.budgets else None
         self._registry, self._separate_by = registry, tuple(separate_by)
-        self._highest = _HIGHEST[mode]
+        self._mode = mode
         self._unreadable_until = 0.0
 
     def reply(self, name: str, query: Mapping[str, str]) -> dict[str, Any] | None:
@@ -60,8 +56,7 @@ class CallerBudgets:
             self._spending.failed(error)
             self._unreadable_until = time.monotonic() + _PAUSE_S  # it may have waited for a lock, in the event loop
             return found
-        level = min(status.level, self._highest, key=lambda one: one.rank)
-        return {**plain_status(status._replace(level=level)), **found}
+        return {**plain_status(status.within(self._mode)), **found}
 
     def _key(self, name: str, query: Mapping[str, str]) -> tuple[str, str]:
         """Tenant and id of a trajectory."""

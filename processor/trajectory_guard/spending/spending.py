@@ -82,6 +82,11 @@ class Waiting(NamedTuple):
     counts: bool
 
 
+_HIGHEST: Final = {
+    "enforce": BudgetLevel.BLOCKED, "nudge": BudgetLevel.AGGRESSIVE, "observe": BudgetLevel.NORMAL,
+}  # fmt: skip
+
+
 class BudgetStatus(NamedTuple):
     """The budgets that concern one caller.
 
@@ -96,6 +101,10 @@ class BudgetStatus(NamedTuple):
     state: BudgetState | None = None
     is_new: bool = True
     unpriced: tuple[str, ...] = ()
+
+    def within(self, mode: str) -> BudgetStatus:
+        """With the highest level that ``mode`` lets a caller act on: any, a cheaper model, or nothing."""
+        return self._replace(level=min(self.level, _HIGHEST[mode], key=lambda one: one.rank))
 
     def to_plain(self) -> dict[str, Any]:
         """JSON-able, for ``loop_status`` and logs."""
