@@ -30,7 +30,7 @@ COMPRESS: Any = {"gzip": gzip.compress, "deflate": zlib.compress, "zlib": zlib.c
 def test_compressed(encoding: str) -> None:
     packed = COMPRESS[encoding](DATA)
     assert decompress(encoding, packed, len(DATA)) == DATA
-    with pytest.raises(TooLargeError, match=f"larger than {len(DATA) - 1} bytes"):
+    with pytest.raises(TooLargeError, match=f"larger than max_request_body_size_mib, {len(DATA) - 1} bytes"):
         decompress(encoding, packed, len(DATA) - 1)
 
 

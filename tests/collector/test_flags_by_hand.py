@@ -197,7 +197,9 @@ async def test_the_command_shows_raises_and_clears(tmp_path: Path, capsys: pytes
 
         token.write_text("wrong")
         assert await command("raise", *where, "--reason", "enough") == 2
-        assert "401: the collector does not know the token" in capsys.readouterr().err
+        assert f"401: {token}: the token is unknown; --token-file names " in capsys.readouterr().err
+        assert await command("clear", *where[:3]) == 2
+        assert "401: a token is needed; --token-file names a file with a token of flags.auth" in capsys.readouterr().err
         token.write_text("people")
         assert await command("clear", "nobody", *where[1:]) == 2
         assert capsys.readouterr().err == "trajectory-guard: flag clear: 404: no trajectory 'nobody' is known\n"

@@ -251,7 +251,7 @@ def _number(request: Request, key: str, meaning: str) -> int | None:
     try:
         return int(asked) if asked is not None else None
     except ValueError:
-        raise _Mistake(f"{key} is {meaning}") from None
+        raise _Mistake(f"{key}: expected {meaning}, got {str(asked)[:20]!r}") from None
 
 
 async def _said(request: Request) -> dict[str, Any]:

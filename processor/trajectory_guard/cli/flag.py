@@ -53,13 +53,17 @@ def run_flag(options: argparse.Namespace) -> int:
         method, said = _said(options)
         print_json(_ask(options.collector, options.id, method, said, headers))
     except (_FlagError, OSError, ValueError) as error:
-        complain(f"flag {options.action}: {_in_words(error, options.collector)}")
+        complain(f"flag {options.action}: {_in_words(error, options)}")
         return BAD_INPUT
     return FINE
 
 
 class _FlagError(Exception):
     """The collector has refused the request; the message is its reason."""
+
+
+class _TokenError(_FlagError):
+    """The collector does not know the token, or wants one."""
 
 
 def _headers(token_file: str | None) -> dict[str, str]:
@@ -103,7 +107,7 @@ def _ask(
         with open_url(request, timeout_s=_TIMEOUT_S) as reply:
             text = reply.read(_MAX_BYTES)
     except urllib.error.HTTPError as error:
-        raise _FlagError(_refusal(error)) from None
+        raise (_TokenError if error.code == 401 else _FlagError)(_refusal(error)) from None
     except http.client.HTTPException:
         raise ValueError(f"{base}: answers in another protocol; {_WHERE}") from None
     try:
@@ -116,8 +120,6 @@ def _ask(
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:
-    if error.code == 401:
-        return "401: the collector does not know the token; --token-file names one of its flags.auth"
     try:
         reason = json.loads(error.read(_MAX_BYTES))["error"]
     except (ValueError, KeyError, TypeError, OSError):
@@ -125,9 +127,13 @@ def _refusal(error: urllib.error.HTTPError) -> str:
     return f"{error.code}: {clip(str(reason))}"
 
 
-def _in_words(error: Exception, collector: str) -> str:
+def _in_words(error: Exception, options: argparse.Namespace) -> str:
+    if isinstance(error, _TokenError):
+        given = "a token is needed" if options.token_file is None else f"{options.token_file}: the token is unknown"
+        keys = "flags.auth or receivers.otlp.auth" if options.action == "show" else "flags.auth"
+        return f"401: {given}; --token-file names a file with a token of {keys} of the collector"
     if isinstance(error, TimeoutError | urllib.error.URLError):
-        return f"{collector}: no answer from the collector: {getattr(error, 'reason', error)}"
+        return f"{options.collector}: no answer from the collector: {getattr(error, 'reason', error)}"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror or error}"
     return str(error)

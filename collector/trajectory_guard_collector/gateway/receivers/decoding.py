@@ -91,7 +91,7 @@ def decompress(encoding: str, body: bytes, limit: int) -> bytes:
         for piece in reader(body):
             size += len(piece)
             if size > limit:
-                raise TooLargeError(f"body larger than {limit} bytes after decompression")
+                raise TooLargeError(f"body larger than max_request_body_size_mib, {limit} bytes, after decompression")
             if piece:
                 pieces.append(piece)
     except _DAMAGED as error:
