@@ -30,7 +30,7 @@ BAD: dict[str, list[tuple[str, ...]]] = {
     "bad_weight_is_no_number.yaml": [("weights.TYPE_I_STUTTER", "nan")],
     "bad_not_a_number.yaml": [("decay", "nan")],
     "bad_mode.toml": [("mode", "'enforce', 'nudge' or 'observe'", "'enforc'")],
-    "bad_out_of_range.json": [("decay", "less than 1", "1.0"), ("max_trajectories", "greater than or equal to 1", "0")],
+    "bad_out_of_range.json": [("decay", "less than 1", "1.0"), ("max_trajectories", "at least 1", "0")],
     "bad_several_mistakes.yaml": [
         ("history_steps", "'few'"),
         ("tools.search.weight", "99"),
@@ -225,7 +225,7 @@ def test_an_empty_section_of_yaml_has_its_defaults(tmp_path: Path) -> None:
         ({"collector": {"url": "http://x"}}, "collector.url", "unknown key (did you mean 'collector_url'?)"),
         ({"engin": {"decay": 0.5}}, "engin", "unknown key (did you mean 'engine'?)"),
         ({"engine": 5}, "engine", "expected a mapping, got int"),
-        ({"engine": {"decay": 7}}, "engine.decay", "Input should be less than 1, got 7"),
+        ({"engine": {"decay": 7}}, "engine.decay", "expected less than 1, got 7"),
         ({"policy": {"tools": {"a": {"pol": 1}}}}, "policy.tools.a.pol", "unknown key (did you mean 'poll'?)"),
         ({"engine": {"weights": {"x": 1}}}, "engine.weights", f"unknown loop type 'x'; known: {', '.join(weights())}"),
     ],

@@ -18,8 +18,13 @@ _SENTENCES: Final = {
     "int_parsing": "expected a whole number",
     "int_type": "expected a whole number",
     "int_from_float": "expected a whole number",
+    "finite_number": "expected a finite number",
     "string_too_short": "must not be empty",
 }
+_BOUNDS: Final = {
+    "greater_than": "more than", "greater_than_equal": "at least",
+    "less_than": "less than", "less_than_equal": "at most",
+}  # fmt: skip
 _URL: Final = "^https?://"
 
 
@@ -28,6 +33,8 @@ def sentence(error: Mapping[str, Any]) -> str:
 
     >>> sentence({"type": "string_pattern_mismatch", "msg": "", "ctx": {"pattern": "^(total|day)$"}})
     "expected 'total' or 'day'"
+    >>> sentence({"type": "greater_than_equal", "msg": "Input should be greater than or equal to 12"})
+    'expected at least 12'
     """
     kind, context = error["type"], error.get("ctx", {})
     pattern = str(context.get("pattern", ""))
@@ -35,7 +42,9 @@ def sentence(error: Mapping[str, Any]) -> str:
         return f"expected {_either([repr(word) for word in choice[1].split('|')])}"
     if kind == "string_pattern_mismatch" and pattern == _URL:
         return "expected an http(s) URL"
-    if kind == "literal_error" and "expected" in context:
+    if kind in _BOUNDS:
+        return f"expected {_BOUNDS[kind]} {str(error['msg']).split()[-1]}"
+    if kind in ("literal_error", "enum") and "expected" in context:
         return f"expected {context['expected']}"
     return _SENTENCES.get(kind) or str(error["msg"]).removeprefix("Value error, ")
 

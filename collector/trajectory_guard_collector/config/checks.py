@@ -10,6 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import BaseModel, SecretStr, ValidationError, ValidatorFunctionWrapHandler
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from trajectory_guard.config_messages import sentence
 from trajectory_guard.core.text import nearest
 from trajectory_guard_collector.config.langfuse import LANGFUSE_PATHS
 from trajectory_guard_collector.otlp.signals import Signal
@@ -130,7 +131,7 @@ def _check_one(
 
 
 def _mistake(error: Any) -> Mistake:
-    return Mistake(error["loc"], error["msg"], error["input"], error["type"])
+    return Mistake(error["loc"], sentence(error), error["input"], error["type"])
 
 
 def _changed(section: BaseModel, keys: Sequence[str]) -> list[str]:
