@@ -170,3 +170,23 @@ def test_the_module_runs_as_a_program() -> None:
         env={"PYTHONPATH": f"{PACKAGE.parent}:{COLLECTOR_PACKAGE.parent}"}, check=True, timeout=60,
     )  # fmt: skip
     assert done.stdout.startswith("trajectory-guard-fleet ")
+
+
+def test_warnings_of_libraries_stay_out_of_the_log(tmp_path: Path) -> None:
+    pytest.importorskip("quixstreams", reason="the extra 'fleet' is not installed")
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, warnings\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'confluent_kafka':\n"
+        "            warnings.simplefilter('always')\n"
+        "            warnings.warn('this is deprecated', DeprecationWarning)\n"
+        "sys.meta_path.insert(0, Finder())\n",
+        encoding="utf-8",
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "trajectory_guard_collector.fleet.cli", "flags", "--set", "flags.endpoint=null"],
+        capture_output=True, text=True, check=False, timeout=60,
+        env={"PYTHONPATH": f"{tmp_path}:{PACKAGE.parent}:{COLLECTOR_PACKAGE.parent}"},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (2, "trajectory-guard-fleet: flags.endpoint: required to serve flags\n")

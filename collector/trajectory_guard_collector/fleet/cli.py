@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -17,6 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
 
     def program() -> int:
+        logging.captureWarnings(True)  # else those of libraries, as they are imported, stand between lines of JSON
         from trajectory_guard_collector.fleet.commands import run
 
         return run(arguments, serving=SERVING)
