@@ -158,6 +158,18 @@ def test_a_missing_model_is_logged_and_counted_once(started: Any, caplog: pytest
     assert "tokenizer.json is missing" in caplog.text
 
 
+def test_a_missing_model_that_nobody_asked_for_is_no_error(started: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def load() -> Prepared:
+        raise ModelError("the default model is not cached")
+
+    with caplog.at_level(logging.INFO, logger="trajectory_guard"):
+        settler = started(load)
+        settler.settle("one a", "one b")
+        assert eventually(lambda: settler.state == "off" and bool(caplog.records))
+    assert "errors.model" not in settler.counts
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+
+
 def test_a_model_nobody_asked_for_is_missed_quietly(caplog: pytest.LogCaptureFixture, started: Any) -> None:
     def load() -> Prepared:
         raise ModelError("not cached")

@@ -309,12 +309,14 @@ class BackgroundSettler:
         return vector
 
     def _give_up(self, kind: str, message: str, *, expected: bool = False) -> None:
+        not_wanted = expected and not self.settings.asked  # fastembed is there, perhaps for another purpose
         with self._lock:
             if self._state == _OFF:
                 return
             self._turn_off()
-            self.counts[kind] += 1
-        level = logging.INFO if expected and not self.settings.asked else logging.WARNING
+            if not not_wanted:
+                self.counts[kind] += 1
+        level = logging.INFO if not_wanted else logging.WARNING
         _log.log(level, "trajectory_guard: %s; calls are compared without one", message)
 
 
