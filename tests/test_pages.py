@@ -16,7 +16,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
 from tests.helpers import record
-from trajectory_guard import StagnationGate, runtime, shared_board, uninstrument
+from trajectory_guard import GuardConfig, StagnationGate, runtime, shared_board, uninstrument
 from trajectory_guard.cli.demo.scripted import ScriptedChatModel, call
 
 ROOT = Path(__file__).parent.parent
@@ -113,3 +113,13 @@ def test_an_account_is_read_with_and_without_a_ledger(names: dict[str, Any]) -> 
     shared_board(GuardConfig(track_spending=True))
     exec(code, names)
     assert names["balance"].calls == 0
+
+
+SETTINGS = re.findall(r"`([\w.]+ = [^`]+)`", (ROOT / "docs" / "tuning.md").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_the_settings_on_the_page_of_complaints_can_be_copied_into_a_file(setting: str, tmp_path: Path) -> None:
+    file = tmp_path / "guard.toml"
+    file.write_text(setting, encoding="utf-8")
+    assert GuardConfig.from_file(file) != GuardConfig()
