@@ -10,13 +10,13 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import BaseModel, SecretStr, ValidationError, ValidatorFunctionWrapHandler
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from trajectory_guard.config import SECTIONS, GuardConfig
 from trajectory_guard.config_messages import sentence
 from trajectory_guard.core.text import nearest
 from trajectory_guard_collector.config.langfuse import LANGFUSE_PATHS
 from trajectory_guard_collector.otlp.signals import Signal
 
 if TYPE_CHECKING:
-    from trajectory_guard.config import GuardConfig
     from trajectory_guard_collector.config.models import Auth, CollectorConfig, Exporter, Queue
 
 EXPORTER_TYPES: Final = ("otlp", "otlphttp", "langfuse", "debug")
@@ -31,11 +31,8 @@ _NOT_FOR: Final[Mapping[str, tuple[str, ...]]] = {
     "debug": (*_LANGFUSE, "endpoint", "headers", "compression", "tls"),
 }
 NOT_IN_THE_COLLECTOR: Final = (
-    "model_path", "model_download", "calibration", "collector_url", "collector_token", "collector_timeout_s",
-    "langfuse_scores", "langfuse_max_waiting", "langfuse_batches_per_minute", "max_open_spans", "open_span_ttl_s",
-    "quality_deviations", "quality_drop", "quality_evaluations", "quality_floor", "quality_judge", "quality_queue",
-    "quality_recent", "quality_sample", "quality_timeout_s", "quality_window", "track_quality",
-    "cursor", "cursor_entries", "recall", "recall_chars", "required_actions",
+    *SECTIONS["model"], *SECTIONS["collector"], *SECTIONS["langfuse"], *SECTIONS["quality"], *SECTIONS["record"],
+    "nudge_text", "stop_text", "on_intervention", "max_open_spans", "open_span_ttl_s",
 )  # fmt: skip
 _FOR_TLS: Final = ("ca_file", "cert_file", "key_file", "server_name_override")
 REDACTED: Final = "[REDACTED]"
