@@ -428,3 +428,13 @@ def test_functions_that_share_a_name_are_different_ones() -> None:
 
     with pytest.raises(ConfigError, match="Functions are compared by identity"):
         instrument(TracerProvider(), GuardConfig(on_intervention=handler(2)))
+
+
+@pytest.mark.parametrize(("mode", "ending"), [("enforce", "S"), ("nudge", "a"), ("observe", "a")])
+@pytest.mark.parametrize("of_process", ["enforce", "nudge", "observe"])
+def test_the_mode_of_a_gate_holds_whatever_the_process_has(of_process: str, mode: str, ending: str) -> None:
+    instrument(TracerProvider(shutdown_on_exit=False), GuardConfig(mode=of_process))
+    graph = apply_guard(agent_builder(repeats(8)), GuardConfig(mode=mode)).compile()
+    shown = outline(graph.invoke(TASK)["messages"])
+    assert shown[-1] == ending
+    assert ("N" in shown) is (mode != "observe")

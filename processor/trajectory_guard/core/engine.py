@@ -238,7 +238,8 @@ class Engine:
         """
         observation = self._reader.read(state, run, step, policy)
         findings = self._detect(run, observation, policy, likely=likely)
-        may_stop = run.stoppable and not (policy is not None and policy.never_stop)
+        may_stop = run.stoppable if run.gated else self.settings.may_stop
+        may_stop = may_stop and not (policy is not None and policy.never_stop)
         return self._decide(state, run, observation, findings, new_batch=not observation.same_batch, may_stop=may_stop)
 
     def _decide(
@@ -278,7 +279,7 @@ class Engine:
         before = Before(state, run)
         try:
             evaluated = self._decide(
-                state, run, observation, findings, new_batch=True, may_stop=True, measured=measured
+                state, run, observation, findings, new_batch=True, may_stop=self.settings.may_stop, measured=measured
             )
         except BaseException:
             before.restore()

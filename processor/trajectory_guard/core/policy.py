@@ -125,7 +125,8 @@ def decide(
         new_batch: the step does not overlap the one before it.
         progress: the step made progress.
         now: start of the step in seconds.
-        may_stop: False for a tool with the setting ``never_stop``, and for a run that its gate may not stop.
+        may_stop: False for a tool with the setting ``never_stop``, and for a run that its gate, or without a gate the
+            process, may not stop.
     """
     if not found:
         return _without_finding(ladder, new_batch=new_batch, progress=progress) if ladder.active else _NOTHING_DUE
@@ -145,7 +146,7 @@ def decide(
     if score < settings.nudge_threshold:
         level = Level.STOP if ladder.stopped else Level.OBSERVE
         return Decision(level, opened=opened)
-    may_stop = may_stop and settings.may_stop and score >= settings.stop_threshold
+    may_stop = may_stop and score >= settings.stop_threshold
     if may_stop and not ladder.stopped and not ladder.nudge_undelivered:
         ladder.stopped = _stop_due(ladder, certainty, count, now, settings)
         if ladder.stopped:

@@ -65,7 +65,8 @@ class EngineSettings:
         tools: settings of single tools by name, case-folded.
         redact: keep hashes only.
         certificate_key: signs certificates (HMAC); None: they carry a digest only.
-        may_stop: whether a stop can become due at all; without it a loop is nudged ever more rarely.
+        may_stop: whether a stop can become due where no gate says so for its run; without it a loop is nudged ever more
+            rarely.
 
     Raises:
         SettingsError: an unknown loop type, a weight below 0, or thresholds out of order.
