@@ -120,3 +120,37 @@ def test_a_step_that_fails_as_a_visit_ends_leaves_the_state_as_it_was(
         assert verdict == engine.observe(undisturbed, step)
     assert failures == (15 if name == "update" else 11)
     assert state.to_bytes() == undisturbed.to_bytes()
+
+
+def request(number: int, agents: tuple[tuple[str, str], ...] = RELAY) -> list[StepRecord]:
+    """Agents that take turns within one request, which has a trace of its own."""
+    steps = visits(len(agents), agents)
+    return [
+        one._replace(
+            step_id=f"{number}.{at}", run=f"{number}.{at}", timestamp=number * 10.0 + at, trace_id=f"{number:032x}"
+        )
+        for at, one in enumerate(steps)
+    ]
+
+
+def test_requests_that_pass_the_same_agents_are_no_circle() -> None:
+    """A conversation: each question of the user passes the same two agents, which look the same things up."""
+    steps = [step for number in range(20) for step in request(number, (("triage", "classify"), ("billing", "account")))]
+    assert outline(evaluate(steps)).strip(".") == ""
+
+
+def test_a_circle_within_one_request_is_found_after_healthy_ones() -> None:
+    healthy = [step for number in range(6) for step in request(number)]
+    verdicts = evaluate([*healthy, *request(7, RELAY * 8)])
+    assert outline(verdicts[: len(healthy)]).strip(".") == ""
+    assert outline(verdicts[len(healthy) :]).replace(".", "") == "NNS"
+
+
+def test_requests_are_told_apart_after_the_state_was_saved() -> None:
+    engine = Engine()
+    state = engine.new_state("t")
+    for number in range(20):
+        for step in request(number):
+            verdict = engine.observe(state, step)
+            assert verdict is None or verdict.level is Level.OBSERVE
+            state = engine.load_state(state.to_bytes())

@@ -214,7 +214,7 @@ class Engine:
             if step.agent_id:
                 visit, ended = pingpong.advance(visit, step, evaluated[1], label, state.index)
             if ended is not None and self._laps:
-                agents = self._relay_of(state, step)
+                agents = self._relay_of(state, ended, step)
                 before.keep(agents)
                 lap = self._evaluate(state, agents, ended.record(step), None, likely=True)
         except BaseException:
@@ -226,6 +226,8 @@ class Engine:
             return evaluated[3]
         self._count(state, lap, ended.first)
         state.relay = lap[0]
+        if ended.trace == step.trace_id:
+            state.relay.trace_id = step.trace_id
         return self._weightier(state, evaluated[3], lap)
 
     def _evaluate(
@@ -291,12 +293,12 @@ class Engine:
 
     # --- loops between agents --------------------------------------------------------------------------------
 
-    def _relay_of(self, state: TrajectoryState, step: StepRecord) -> Run:
-        """The run that consists of the visits of the user turn; ``step`` is the first one after the ended visit."""
+    def _relay_of(self, state: TrajectoryState, ended: pingpong.Visit, step: StepRecord) -> Run:
+        """The run that the visits of the user turn make up. Its trace: within which an agent took over last."""
         label = scope.label_of(pingpong.AGENTS, state.turns.get(""))
         run = state.relay
         pause = run is not None and 0.0 < run.last_end <= step.timestamp - self.settings.slow_gap_s
-        if run is None or run.label != label or pause:
+        if run is None or run.label != label or pause or pingpong.begins_anew(run.trace_id, ended, step):
             return Run(label, state.capacity, pingpong.relay_detectors())
         return run
 

@@ -400,6 +400,7 @@ class Visit(NamedTuple):
         brought_new: a step before the last one brought something new.
         last: what the last step did: 0 nothing new, 1 something new, 2 it handed over.
         named: digests of the short texts that the last step was given: the next agent may be among them.
+        trace: trace id of the last step, None if unknown.
     """
 
     run: str
@@ -410,13 +411,16 @@ class Visit(NamedTuple):
     brought_new: bool = False
     last: int = 0
     named: tuple[str, ...] = ()
+    trace: str | None = None
 
     def extended(self, seen: Observation) -> Visit:
         """The visit extended by one step."""
         calls, results = _chained(self.calls, seen.call), _chained(self.results, seen.result)
         brought_new = self.brought_new or self.last == 1
         named = names_in(seen) if self.first else ()  # before the second visit there is one agent
-        return Visit(self.run, self.agent, self.first, calls, results, brought_new, _deed(seen), named)
+        return Visit(
+            self.run, self.agent, self.first, calls, results, brought_new, _deed(seen), named, seen.step.trace_id
+        )
 
     def record(self, step: StepRecord) -> StepRecord:
         """The visit as one step; ``step`` is the first one after it.
@@ -455,8 +459,21 @@ def advance(
         seen.result.hex(),
         last=_deed(seen),
         named=names_in(seen) if index else (),
+        trace=step.trace_id,
     )
     return begun, visit
+
+
+def begins_anew(handed_over_in: str | None, ended: Visit, step: StepRecord) -> bool:
+    """Whether a step begins another request: agents that hand over within a trace were at work in one that is left.
+
+    Where each agent has a trace of its own (agents in several services), another trace says nothing.
+
+    Parameters:
+        handed_over_in: the trace within which one agent took over from another last, None if there was none.
+        ended: the visit before the step.
+    """
+    return handed_over_in is not None and handed_over_in == ended.trace != step.trace_id
 
 
 def relay_detectors() -> tuple[Detector, ...]:
