@@ -67,18 +67,21 @@ class RunFlag:
         pending: the strongest verdict since the flag was taken last.
         nudge: the nudge that became due since then.
         last: the newest verdict with a finding.
+        expired: the trace of a pending stop has ended: the stop concerns no later request.
     """
 
-    __slots__ = ("last", "nudge", "pending")
+    __slots__ = ("expired", "last", "nudge", "pending")
 
     def __init__(self) -> None:
         self.pending: Verdict | None = None
         self.nudge: Verdict | None = None
         self.last: Verdict | None = None
+        self.expired = False
 
     def raise_for(self, verdict: Verdict) -> None:
         """Raise the flag for a verdict with a finding."""
         self.last = verdict
+        self.expired = False
         self.nudge = verdict if verdict.nudge is not None else self.nudge
         verdict = verdict.with_certificate_of(self.pending)
         if self.pending is None or verdict.level.rank >= self.pending.level.rank:
@@ -141,8 +144,9 @@ class Entry:
         saved_index: steps covered by the state saved last.
         stating: agent instances whose gate supplies a state; awaiting_state: their steps that spans have reported, and
             that are evaluated once the gate has read the state.
-        by_hand: the flag that a person raised, until a gate has acted on it; hands: number of those raised here;
-            remote_hands: ordinal of the newest one that was raised on a collector.
+        by_hand: the flag that a person raised, until a gate has acted on it; hand_taken: the stop that a loop without a
+            gate has taken; hands: number of those raised here; remote_hands: ordinal of the newest one that was raised
+            on a collector.
         quality: scores of its answers, None before the first; not saved.
         reported: how many of its steps were reported from outside the engine, and are no calls.
         left_to_gates: calls of several graph runs of one trace were in it: their spans count for none of them.
@@ -154,9 +158,9 @@ class Entry:
 
     __slots__ = (
         "awaiting_state", "begun", "by_hand", "call_runs", "calls", "cursor", "cursors_saved", "discarded", "flags",
-        "gates", "hands", "in_turn", "last_used", "left_to_gates", "lock", "lossy", "message_calls", "message_steps",
-        "message_tools", "quality", "read_calls", "recent", "remote_hands", "replay", "reported", "requested", "room",
-        "saved_index", "state", "stating", "stopped_at", "talks", "trajectory_id", "turns_read",
+        "gates", "hand_taken", "hands", "in_turn", "last_used", "left_to_gates", "lock", "lossy", "message_calls",
+        "message_steps", "message_tools", "quality", "read_calls", "recent", "remote_hands", "replay", "reported",
+        "requested", "room", "saved_index", "state", "stating", "stopped_at", "talks", "trajectory_id", "turns_read",
     )  # fmt: skip
 
     def __init__(self, state: TrajectoryState) -> None:
@@ -184,6 +188,7 @@ class Entry:
         self.stating: BoundedTable[str, bool] = BoundedTable(MAX_INSTANCES)
         self.awaiting_state: list[StepRecord] = []
         self.by_hand: HandFlag | None = None
+        self.hand_taken: HandFlag | None = None
         self.hands = self.remote_hands = 0
         self.quality: TrajectoryQuality | None = None
         self.reported = self.discarded = 0
@@ -198,6 +203,41 @@ class Entry:
         if flag is None:
             flag = self.flags[run] = RunFlag()
         return flag
+
+    def flag_due(self, run: str, *, take: bool) -> RunFlag:
+        """The flag of a run, or that of the loop between agents if it says more: for callers that name no run.
+
+        Parameters:
+            take: clear a stop first that nobody has taken before its trace ended: it would end the next request.
+        """
+        own, relay = self.flag(run), self.state.relay
+        between = self.flag(relay.label) if relay is not None else own
+        for flag in (own, between):
+            if take and flag.expired:
+                flag.pending, flag.nudge, flag.expired = None, None, False
+        one, other = own.pending, between.pending
+        return own if other is None or (one is not None and one.level.rank >= other.level.rank) else between
+
+    def note_hand_taken(self, *, by_a_gate: bool) -> None:
+        """Record that the flag raised by a person was taken. A nudge is given once; a gate says when it has stopped."""
+        if self.by_hand is not None and self.by_hand.level is Level.NUDGE:
+            self.by_hand = None
+        elif not by_a_gate:
+            self.hand_taken = self.by_hand
+
+    def end_trace(self, trace_id: str) -> None:
+        """Let pending stops of a trace expire, and a stop by hand that was taken: its root span has ended.
+
+        A run that a gate follows may go on in another trace, and its gate decides.
+        """
+        if self.by_hand is self.hand_taken:
+            self.by_hand = None
+        self.hand_taken = None
+        relay = self.state.relay
+        for run in (*self.state.runs.values(), *([relay] if relay is not None else ())):
+            flag = self.flags.get(run.label) if run.trace_id == trace_id and not run.gated else None
+            if flag is not None and flag.pending is not None and flag.pending.level is Level.STOP:
+                flag.expired = True
 
     def recount(self, steps: int) -> int:
         """How many of so many new steps are new, and not discarded ones that are evaluated again."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, Protocol
+from weakref import WeakSet
 
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.calls import call_key
@@ -13,12 +14,22 @@ from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
 from trajectory_guard.core.recall import NOT_MADE, KnownCall, recall
+from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.tracking.tables import NameTable
 from trajectory_guard.entries import Entry
 from trajectory_guard.forking import after_fork
 from trajectory_guard.locks import OwnedLock
 
 _FIND_AMONG: Final = 64
+
+
+class CallerSite(Protocol):
+    """A processor, which sees the live spans around a caller."""
+
+    enabled: bool
+
+    def run_of_caller(self, labels: Sequence[str]) -> str | None:
+        """See ``otel.callers``."""
 
 
 class EntryTable:
@@ -47,6 +58,7 @@ class EntryTable:
         self._entries: OrderedDict[str, Entry] = OrderedDict()
         self.trajectories: Final = self._entries.keys()
         self._aliases: NameTable[str, str] = NameTable(config.max_trajectories)
+        self.processors: WeakSet[CallerSite] = WeakSet()  # that report spans to this table
         self._idle_from = 0.0  # no entry was used last before this time
 
     def __len__(self) -> int:
@@ -123,6 +135,12 @@ class EntryTable:
         return next((entry.trajectory_id for entry in newest if key in entry.calls), None)
 
     # --- reading ---------------------------------------------------------------------------------------------
+
+    def run_asked_for(self, state: TrajectoryState) -> str:
+        """Label of the run that a caller asks for who names none: by the agent's span around it, else the newest."""
+        newest_first = list(reversed(state.runs))
+        found = (one.run_of_caller(newest_first) for one in list(self.processors))
+        return next((label for label in found if label is not None), state.current)
 
     def last_verdict(self, trajectory_id: str, run: str | None = None) -> Verdict | None:
         """The newest verdict of a run with a finding, None if there is none."""

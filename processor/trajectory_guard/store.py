@@ -263,8 +263,7 @@ class FlagBoard(QualityScores):
 
     def end_instance(self, trajectory_id: str, instance: str) -> None:
         """End the runs of an agent instance whose span has ended. ``instance``: as in ``StepRecord.run``."""
-        entry = self.find(trajectory_id)
-        if entry is None:
+        if (entry := self.find(trajectory_id)) is None:
             return
         with entry.lock:
             gate = entry.gates.get(instance)
@@ -284,8 +283,7 @@ class FlagBoard(QualityScores):
 
     def finish_recoveries(self, trajectory_id: str, trace_id: str) -> None:
         """Count the recoveries in a trace whose root span has ended. Its runs may go on in another trace."""
-        entry = self.find(trajectory_id)
-        if entry is None:
+        if (entry := self.find(trajectory_id)) is None:
             return
         with entry.lock:
             if entry.awaiting_state:
@@ -293,6 +291,8 @@ class FlagBoard(QualityScores):
             for label, run in entry.state.runs.items():
                 if run.trace_id == trace_id:
                     self._recovered(self.engine.finish_recovery(entry.state, label))
+            if entry.flags:
+                entry.end_trace(trace_id)
         publish(self)
 
     def new_turn(self, trajectory_id: str, instance: str, turn: str) -> str:
@@ -407,7 +407,7 @@ class FlagBoard(QualityScores):
     # --- reading ---------------------------------------------------------------------------------------------
 
     def read(self, trajectory_id: str, run: str | None = None) -> Flag:
-        """Return the flag without clearing it: that of ``run``, or, within ``mode``, of the run that acted last."""
+        """Return the flag without clearing it: that of ``run``, or, within ``mode``, of ``run_asked_for``."""
         flag = self._flag(trajectory_id, run, take=False)
         return flag if run is not None else self.with_advice(trajectory_id, flag, take=False).within(self.config.mode)
 
@@ -423,8 +423,8 @@ class FlagBoard(QualityScores):
             return Flag(Level.OBSERVE, None, 0.0, 0, 0, budget=budget)
         with entry.lock:
             state = entry.state
-            label = run if run is not None else state.current
-            flag, hand = entry.flag(label), entry.by_hand
+            label = run if run is not None else self.run_asked_for(state)
+            flag, hand = entry.flag(label) if run is not None else entry.flag_due(label, take=take), entry.by_hand
             verdict = (flag.nudge or flag.pending) if take else flag.pending
             level = verdict.level if verdict is not None else Level.OBSERVE
             by_hand = hand if hand is not None and hand.level.rank >= level.rank else None
@@ -432,8 +432,8 @@ class FlagBoard(QualityScores):
                 level, verdict = by_hand.level, by_hand.verdict(state, label, self.config.max_score)
             if take and by_hand is None:
                 flag.pending = flag.nudge = None
-            elif take and level is Level.NUDGE:
-                entry.by_hand = None
+            elif take:
+                entry.note_hand_taken(by_a_gate=run is not None)
             known = state.runs.get(label)
             score = known.score.value if known is not None else 0.0
             return Flag(level, verdict, score, state.nudges, state.index, by_hand=by_hand, budget=budget)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakSet
 
 from opentelemetry import context as otel_context
 from opentelemetry import metrics as otel_metrics
@@ -29,6 +28,7 @@ from trajectory_guard.dialects.table import KeySet, RowKeys, recognise, recognis
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.locks import OwnedLock, holds_lock
 from trajectory_guard.logs import log_contained, log_recovery, log_verdict, log_without_content
+from trajectory_guard.otel.callers import run_of_caller
 from trajectory_guard.otel.metrics import register
 from trajectory_guard.otel.sdk_spans import (
     IS_REMOTE,
@@ -72,7 +72,6 @@ _MAX_POSTPONED: Final = 256
 _MAX_PASSED: Final = 1_024
 _ENOUGH_WITHOUT_CONTENT: Final = 8
 """Tool calls of which none has content, from which on one warning says so."""
-_processors: Final[WeakSet[TrajectoryGuardProcessor]] = WeakSet()
 
 
 class TrajectoryGuardProcessor(SpanProcessor):
@@ -125,7 +124,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         provider = meter_provider or otel_metrics.get_meter_provider()
         self._latency = register(provider.get_meter(telemetry.SCOPE), self.board)
         follow(self)
-        _processors.add(self)
+        self.board.processors.add(self)
 
     def configure(self, config: GuardConfig) -> None:
         """Update every value that depends on the configuration; called again when the process adopts another one."""
@@ -221,7 +220,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._above.clear()
         self._passed.clear()
         self._postponed.clear()
-        if any(one.enabled and one.board is self.board for one in list(_processors)):
+        if any(one.enabled for one in list(self.board.processors)):
             self.force_flush()
             return
         try:
@@ -316,10 +315,9 @@ class TrajectoryGuardProcessor(SpanProcessor):
             self.board.cursors.record_proposal(call)
 
     def _finish_recoveries(self, context: trace.SpanContext) -> None:
-        """Count the recoveries in a trace whose local root has ended."""
+        """Count the recoveries in a trace whose local root has ended, and clear stops that nobody has taken."""
         trace_id = f"{context[TRACE_ID]:032x}"
-        trajectory = self._conversations.find(context[TRACE_ID]) or trace_id
-        self.board.finish_recoveries(trajectory, trace_id)
+        self.board.finish_recoveries(self._conversations.find(context[TRACE_ID]) or trace_id, trace_id)
 
     def _step(self, view: SpanView, row: RowKeys, keys: KeySet, parent: trace.SpanContext | None) -> StepRecord | None:
         above = self._views_above(parent)
@@ -330,7 +328,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
     def _evaluate(self, step: StepRecord, view: SpanView, context: trace.SpanContext, keys: KeySet) -> Verdict | None:
         if step.trajectory_id != view.trace_id:
             if self._conversations.find(context[TRACE_ID]) != step.trajectory_id:
-                self._remember_conversation(context[TRACE_ID], step.trajectory_id)
+                with self._lock:
+                    self._conversations.learn(context[TRACE_ID], step.trajectory_id)
             names = [view.trace_id]
             if keys.names_several:
                 names += all_conversation_ids(view.attributes, self._table, keys)
@@ -389,6 +388,14 @@ class TrajectoryGuardProcessor(SpanProcessor):
             above.append(live_view)
         return above
 
+    def run_of_caller(self, labels: Sequence[str]) -> str | None:
+        """As ``otel.callers.run_of_caller``; None if that fails."""
+        try:
+            return run_of_caller(labels, self._views_above, self._table)
+        except Exception as error:
+            self._contain("caller", error)
+            return None
+
     def _conversation_of(self, span: SpanView) -> str:
         if self.board.is_shared(span.trace_id):
             return span.trace_id
@@ -400,7 +407,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
         trace_id = context[TRACE_ID]
         named = named_conversation(view.attributes, keys, metadata_of(view.attributes, keys))
         if named is not None and trace_id not in self._conversations:
-            self._remember_conversation(trace_id, named)
+            with self._lock:
+                self._conversations.learn(trace_id, named)
             self.board.join(view.trace_id, named)
         usage = model_usage(view, self._table, keys)
         if usage is not None:
@@ -458,10 +466,6 @@ class TrajectoryGuardProcessor(SpanProcessor):
         except Exception as error:
             self._contain("quality", error)
 
-    def _remember_conversation(self, trace_id: int, named: str) -> None:
-        with self._lock:
-            self._conversations.learn(trace_id, named)
-
     # --- open spans ------------------------------------------------------------------------------------------
 
     def _expire_open(self) -> None:
@@ -485,11 +489,10 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 self.board.counts["expired_age" if too_old else "expired_full"] += 1
 
     def _is_tool(self, span: Span) -> bool:
-        context, parent, attributes, _ = PUBLIC.ended(span)
-        return recognise(view_of(span, context, parent, attributes), self._table) is not None
+        return recognise(view_of(span, *PUBLIC.ended(span)[:3]), self._table) is not None
 
     def _contain(self, where: str, error: Exception) -> None:
-        """Count every error of the guard, log the first of each kind, raise none."""
+        """Count every error, log the first of each kind, raise none."""
         self.board.counts[f"errors.{where}"] += 1
         kind = f"{where}:{type(error).__name__}"
         if kind not in self._reported and len(self._reported) < 64:

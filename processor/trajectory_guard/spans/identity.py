@@ -305,6 +305,15 @@ def named_instance(
     return None
 
 
+def nearest_instance(spans: Sequence[SpanView], table: DialectTable) -> tuple[SpanView, str] | None:
+    """The first of ``spans``, nearest first, that stands for an agent instance, and its label; None if none does."""
+    for place, one in enumerate(spans):
+        label = _own_label(one, table)
+        if label is not None:
+            return one, label or _resumed(one, spans[place:], table)
+    return None
+
+
 @_asked_once
 def _own_label(span: SpanView, table: DialectTable) -> str | None:
     """Label of the agent instance that a span stands for; None if for none, "" if it depends on the spans above."""

@@ -1,0 +1,47 @@
+"""The run that a caller asks for who names none: by the spans above the place in the program where it asks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from opentelemetry.trace import SpanContext, get_current_span
+
+from trajectory_guard.core.tracking.scope import instance_in
+from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.table import DialectTable
+from trajectory_guard.spans.identity import nearest_instance
+
+_SPAN_ID: Final = re.compile("[0-9a-f]{16}")
+
+
+def run_of_caller(
+    labels: Iterable[str], views_above: Callable[[SpanContext], Sequence[SpanView]], table: DialectTable
+) -> str | None:
+    """Label of the run that acted last and is the caller's own, or that of an agent below the caller.
+
+    An agent beside the caller, or above it, asks for itself. A run may be the caller's, too, if its agent has no live
+    span, or one of another instrumentation, which may report the caller's own agent. If none is left, the caller has
+    not acted yet, and the label is that of its agent instance.
+
+    Parameters:
+        labels: those of the runs of the trajectory, the one that acted last first.
+        views_above: a live span with the live spans above it, nearest first, by its context; empty if it has ended.
+
+    Returns:
+        None if the caller is below no agent.
+    """
+    found = nearest_instance(views_above(get_current_span().get_span_context()), table)
+    if found is None:
+        return None
+    agent, own = found
+    for label in labels:
+        instance = instance_in(label)
+        if instance == own:
+            return label
+        span_id = instance.partition("/")[0]
+        chain = views_above(SpanContext(0, int(span_id, 16), is_remote=False)) if _SPAN_ID.fullmatch(span_id) else ()
+        if not chain or chain[0].scope != agent.scope or any(one.span_id == agent.span_id for one in chain):
+            return label
+    return own

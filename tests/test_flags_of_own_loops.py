@@ -1,0 +1,188 @@
+"""``take`` without a run: whoever asks is given the flag of the agent that asks, and of this request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import Span, TracerProvider
+
+from trajectory_guard import instrument, runtime, shared_board, uninstrument
+
+CONVERSATION = "conversation-1"
+
+
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[TracerProvider]:
+    monkeypatch.setattr(runtime, "_process", runtime.Process())
+    provider = TracerProvider()
+    instrument(provider)
+    yield provider
+    uninstrument()
+
+
+@pytest.fixture
+def tracer(provider: TracerProvider) -> Any:
+    return provider.get_tracer("by hand")
+
+
+def agent(tracer: Any, name: str) -> Any:
+    """The span of an agent, not yet current."""
+    return tracer.start_span(
+        f"invoke_agent {name}",
+        attributes={
+            "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name,
+            "gen_ai.conversation.id": CONVERSATION,
+        },
+    )  # fmt: skip
+
+
+def inside(span: Span, *, ends: bool = False) -> AbstractContextManager[Any]:
+    return trace.use_span(span, end_on_exit=ends)
+
+
+def call(tracer: Any, tool: str, result: str, **arguments: Any) -> None:
+    attributes = {
+        "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool, "gen_ai.conversation.id": CONVERSATION,
+        "gen_ai.tool.call.arguments": json.dumps(arguments), "gen_ai.tool.call.result": result,
+    }  # fmt: skip
+    with tracer.start_as_current_span(f"execute_tool {tool}", attributes=attributes):
+        pass
+
+
+def taken() -> str:
+    """The level that the caller is given; N: with a new nudge."""
+    flag = shared_board().take(CONVERSATION)
+    return "N" if flag.verdict is not None and flag.verdict.nudge else str(flag.level)
+
+
+def search_in_vain(tracer: Any, times: int = 1) -> None:
+    for _ in range(times):
+        call(tracer, "search", "No results", query="returns")
+
+
+def test_agents_at_work_side_by_side_are_each_given_their_own_flag(tracer: Any) -> None:
+    with tracer.start_as_current_span("request"):
+        looping, working = agent(tracer, "looping"), agent(tracer, "working")
+        seen: dict[str, list[str]] = {"looping": [], "working": []}
+        for number in range(8):
+            with inside(looping):
+                search_in_vain(tracer)
+            with inside(working):
+                seen["working"].append(taken())
+                call(tracer, "price", f"{number * 7} EUR", item=number)
+            with inside(looping):
+                seen["looping"].append(taken())
+        assert set(seen["working"]) == {"OBSERVE"}
+        assert seen["looping"].count("N") == 1
+        assert seen["looping"][-1] == "STOP"
+
+
+@pytest.mark.parametrize("below", [False, True], ids=["beside it", "below it"])
+def test_an_agent_that_has_not_acted_yet_is_not_given_the_flag_of_another(tracer: Any, below: bool) -> None:
+    with tracer.start_as_current_span("request"):
+        looping = agent(tracer, "looping")
+        with inside(looping):
+            search_in_vain(tracer, 5)
+            fresh = agent(tracer, "fresh") if below else None
+        with inside(fresh or agent(tracer, "fresh")):
+            assert taken() == "OBSERVE"
+        with inside(looping):
+            assert taken() == "N"
+
+
+def test_a_program_around_an_agent_is_given_its_flag(tracer: Any) -> None:
+    """A loop of one's own asks below a span of its own; the framework's span of the agent is further down."""
+    with inside(agent(tracer, "application"), ends=True):
+        with inside(agent(tracer, "framework")):
+            search_in_vain(tracer, 3)
+        assert taken() == "N"
+
+
+def test_the_span_of_another_instrumentation_may_stand_for_the_same_agent(provider: TracerProvider) -> None:
+    one, other = provider.get_tracer("one"), provider.get_tracer("other")
+    with one.start_as_current_span("request"):
+        asking, acting = agent(one, "helper"), agent(other, "helper")
+        with inside(acting):
+            search_in_vain(other, 3)
+        with inside(asking):
+            assert taken() == "N"
+
+
+def test_without_a_span_around_the_caller_the_run_that_acted_last_counts(tracer: Any) -> None:
+    with inside(agent(tracer, "looping")):
+        search_in_vain(tracer, 3)
+    assert taken() == "N"
+
+
+def test_a_circle_of_agents_is_told_to_whichever_asks_next(tracer: Any) -> None:
+    seen = []
+    with tracer.start_as_current_span("request"):
+        for _ in range(10):
+            for name, tool in (("writer", "draft"), ("critic", "review")):
+                with inside(agent(tracer, name), ends=True):
+                    call(tracer, tool, "please revise", text="the draft")
+                    seen.append(taken())
+    assert seen.count("N") == 2
+    assert "STOP" in seen
+    assert seen.index("N") < seen.index("STOP")
+
+
+def test_a_stop_that_nobody_took_does_not_end_the_next_request(tracer: Any) -> None:
+    """No span stands for the agent here: only the end of the request shows that its run is over."""
+    with tracer.start_as_current_span("request"):
+        search_in_vain(tracer, 3)
+        assert taken() == "N"
+        search_in_vain(tracer, 2)
+        assert shared_board().read(CONVERSATION).level == "STOP"
+    assert taken() == "OBSERVE"
+    with tracer.start_as_current_span("request"):
+        assert taken() == "OBSERVE"
+        call(tracer, "price", "7 EUR", item=1)
+        assert taken() == "OBSERVE"
+
+
+def test_a_stop_of_a_circle_does_not_end_the_next_request(tracer: Any) -> None:
+    with tracer.start_as_current_span("request"):
+        for _ in range(10):
+            for name, tool in (("writer", "draft"), ("critic", "review")):
+                with inside(agent(tracer, name), ends=True):
+                    call(tracer, tool, "please revise", text="the draft")
+        assert taken() == "N"
+        assert taken() == "OBSERVE"
+        with inside(agent(tracer, "writer"), ends=True):
+            call(tracer, "draft", "please revise", text="the draft")
+    with tracer.start_as_current_span("request"):
+        assert taken() == "OBSERVE"
+
+
+def test_a_nudge_waits_where_each_turn_has_a_trace_of_its_own(tracer: Any) -> None:
+    seen = []
+    for _ in range(8):
+        with tracer.start_as_current_span("turn"):
+            search_in_vain(tracer)
+        seen.append(taken())
+    assert "N" in seen
+    assert "STOP" not in seen
+
+
+def test_a_stop_by_hand_ends_one_request_and_not_those_after_it(tracer: Any) -> None:
+    board = shared_board()
+    with tracer.start_as_current_span("request"):
+        call(tracer, "price", "7 EUR", item=1)
+        board.raise_flag(CONVERSATION, "stop", "The customer has cancelled.")
+        assert [taken(), taken()] == ["STOP", "STOP"]
+    with tracer.start_as_current_span("request"):
+        assert taken() == "OBSERVE"
+        call(tracer, "price", "14 EUR", item=2)
+        board.raise_flag(CONVERSATION, "stop", "Again.")
+    with tracer.start_as_current_span("request"):
+        assert taken() == "STOP"
+        board.raise_flag(CONVERSATION, "stop", "And the next one, too.")
+        call(tracer, "price", "21 EUR", item=3)
+    with tracer.start_as_current_span("request"):
+        assert taken() == "STOP"
