@@ -57,6 +57,9 @@ VENDORS: dict[str, tuple[str, str, dict[str, Any], dict[str, Any], str | None]] 
         "openinference.instrumentation.llama_index", "FunctionAgent.run", {"openinference.span.kind": "CHAIN"},
         OPENINFERENCE_TOOL, None,
     ),
+    "llamaindex, openinference, which names the kind of a span as it ends": (
+        "openinference.instrumentation.llama_index", "FunctionAgent.run", {}, OPENINFERENCE_TOOL, None,
+    ),
     "llamaindex, openllmetry": (
         "opentelemetry.instrumentation.llamaindex", "FunctionAgent.workflow", {"traceloop.span.kind": "workflow"},
         LLAMAINDEX_TOOL, None,

@@ -32,7 +32,7 @@ from trajectory_guard.dialects.laminar import LAMINAR
 from trajectory_guard.dialects.langfuse import LANGFUSE
 from trajectory_guard.dialects.langsmith import LANGSMITH
 from trajectory_guard.dialects.litellm import LITELLM
-from trajectory_guard.dialects.llamaindex import LLAMAINDEX
+from trajectory_guard.dialects.llamaindex import LLAMAINDEX, LLAMAINDEX_RUNS
 from trajectory_guard.dialects.logfire import LOGFIRE, LOGFIRE_CLIENTS
 from trajectory_guard.dialects.mastra import MASTRA
 from trajectory_guard.dialects.mcp import MCP
@@ -57,7 +57,7 @@ _BUILT_IN: Final = (
     LANGSMITH, LANGFUSE, LOGFIRE, OPENLIT, LLAMAINDEX, GOOGLE_ADK, STRANDS, CREWAI, VERCEL, HAYSTACK, SPRING_AI,
     GENKIT, MASTRA, VOLTAGENT, CLAUDE_CODE, DSPY, BEEAI, AG2, OPENAI_AGENTS_JS, BEDROCK, OPENLLMETRY,
     OPENLLMETRY_JS, OPENINFERENCE, MCP, MLFLOW, LAMINAR,
-    PYDANTIC_AI, LITELLM, PIPECAT, OPENAI_AGENTS, LOGFIRE_CLIENTS, UNPREFIXED,  # no tool spans
+    PYDANTIC_AI, LITELLM, PIPECAT, OPENAI_AGENTS, LOGFIRE_CLIENTS, LLAMAINDEX_RUNS, UNPREFIXED,  # no tool spans
     SEMCONV, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which they are tried on tool spans."""
@@ -65,7 +65,7 @@ _READING_ORDER: Final = (
     SEMCONV, PYDANTIC_AI, CREWAI, BEDROCK, OPENINFERENCE, UNPREFIXED, VERCEL, LOGFIRE_CLIENTS, OPENLLMETRY,
     LLAMAINDEX, LANGFUSE, LANGSMITH, GOOGLE_ADK, STRANDS, HAYSTACK, SPRING_AI, GENKIT, MASTRA, CLAUDE_CODE, DSPY,
     BEEAI, AG2, LITELLM, OPENLLMETRY_JS, LOGFIRE, OPENAI_AGENTS, OPENAI_AGENTS_JS, MCP, OPENLIT, MLFLOW, PIPECAT,
-    VOLTAGENT, LAMINAR, SEMCONV_NAMED,
+    VOLTAGENT, LAMINAR, LLAMAINDEX_RUNS, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which their keys are tried on a span that may carry those of several."""
 
