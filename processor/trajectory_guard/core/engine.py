@@ -204,8 +204,7 @@ class Engine:
         run = state.runs.get(label)
         newest = run.batch_label if run is not None else None
         if run is None or (newest and step.batch and step.batch < newest and scope.is_restart(run, step.batch)):
-            run = Run(label, state.capacity, self._detectors())  # enters the state when the step has been evaluated
-            run.first_superstep = scope.superstep(step.batch)
+            run = Run(label, state.capacity, self._detectors(), scope.superstep(step.batch))  # not yet in the state
         before = Before(state, run)
         lap = ended = None
         try:

@@ -99,7 +99,9 @@ class Run:
         "written",
     )  # fmt: skip
 
-    def __init__(self, label: str, capacity: int, detectors: tuple[Detector, ...]) -> None:
+    def __init__(
+        self, label: str, capacity: int, detectors: tuple[Detector, ...], first_superstep: int = -1
+    ) -> None:  # fmt: skip
         self.label = label
         self.index = 0
         self.history = History(capacity)
@@ -122,7 +124,7 @@ class Run:
         self.repeat_streak: tuple[str, int, int, int] = ("", 0, -1, -1)
         self.batch_end = float("-inf")
         self.batch_label: str | None = None
-        self.first_superstep = -1
+        self.first_superstep = first_superstep
         self.last_end = 0.0
         self.rhythm_s = -1.0
         self.trace_id: str | None = None
