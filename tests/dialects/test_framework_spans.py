@@ -19,7 +19,8 @@ from trajectory_guard.transcripts.messages import defined_tools, input_messages
 from trajectory_guard.transcripts.parts import read_messages
 from trajectory_guard.transcripts.transcript import result_text
 
-STRANDS, ADK, CREWAI = "strands.telemetry.tracer", "gcp.vertex.agent", "openinference.instrumentation.crewai"
+STRANDS = {"gen_ai.event.start_time": "2026-11-25T12:00:00+00:00"}
+ADK, CREWAI = "gcp.vertex.agent", "openinference.instrumentation.crewai"
 
 
 def step_of(span: SpanView, *above: SpanView) -> StepRecord:
@@ -126,11 +127,11 @@ def test_a_question_for_confirmation_is_interrupted_and_the_decision_takes_its_p
     ],
 )
 def test_blocks_of_a_result_are_their_text(content: Any, text: str) -> None:
-    assert step_of(tool_view(result=json.dumps(content), scope=STRANDS)).result == text
+    assert step_of(tool_view(result=json.dumps(content), extra=STRANDS)).result == text
 
 
 def test_a_call_without_a_status_was_abandoned() -> None:
-    abandoned = tool_view(result=None, scope=STRANDS)
+    abandoned = tool_view(result=None, extra=STRANDS)
     assert step_of(abandoned).outcome_type == "interrupted"
     assert (
         step_of(abandoned._replace(attributes={**abandoned.attributes, "gen_ai.tool.status": "success"})).outcome_type

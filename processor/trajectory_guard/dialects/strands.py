@@ -1,6 +1,8 @@
 """Strands Agents: semantic conventions with their content in span events, and with the newest ones in attributes, too.
 
-Results are lists of content blocks, ``[{"text": …}, {"json": …}]``.
+Results are lists of content blocks, ``[{"text": …}, {"json": …}]``. Spans are known by the time at which they began, as
+an attribute: the scope of those of the TypeScript SDK, and of the first versions for Python, is the name of the
+service.
 """
 
 from __future__ import annotations
@@ -14,19 +16,23 @@ from trajectory_guard.dialects.base import Dialect, Identity, Messages, ModelCal
 from trajectory_guard.dialects.span import SpanView
 
 _OPERATION: Final = "gen_ai.operation.name"
-_SCOPE: Final = "strands.telemetry.tracer"
+_BEGAN: Final = "gen_ai.event.start_time"
 _DEFAULT_NAME: Final = "Strands Agents"
 _STATUS: Final = "gen_ai.tool.status"
 _ANSWER: Final = "gen_ai.output.messages"
 
 
+def _is_of_strands(span: SpanView) -> bool:
+    return _BEGAN in span.attributes
+
+
 def _matches(span: SpanView) -> bool:
-    return span.scope == _SCOPE and span.attributes.get(_OPERATION) == "execute_tool"
+    return _is_of_strands(span) and span.attributes.get(_OPERATION) == "execute_tool"
 
 
 def _is_call(span: SpanView) -> bool | None:
     """Agents, swarms and cycles of the event loop repeat the messages of the model calls in them."""
-    return span.attributes.get(_OPERATION) == "chat" if span.scope == _SCOPE else None
+    return span.attributes.get(_OPERATION) == "chat" if _is_of_strands(span) else None
 
 
 def _is_abandoned(span: SpanView) -> bool:
@@ -74,13 +80,12 @@ def _decoded(value: Any) -> Any:
 STRANDS = Dialect(
     name="strands",
     matches=_matches,
-    markers=(_OPERATION,),
-    scopes=(_SCOPE,),
+    markers=(_BEGAN,),
     tool_name=named_by("gen_ai.tool.name", prefixes=("execute_tool ",)),
     adjust=_adjust,
     failed_when={_STATUS: "error"},
     awaits_approval=_is_abandoned,
     identity=Identity(placeholders=(_DEFAULT_NAME,)),
-    models=ModelCalls(is_call=_is_call, call_markers=(_OPERATION,)),
-    messages=Messages(in_family=lambda span: span.scope == _SCOPE),
+    models=ModelCalls(is_call=_is_call, call_markers=(_BEGAN,)),
+    messages=Messages(in_family=_is_of_strands),
 )
