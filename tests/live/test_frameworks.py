@@ -43,6 +43,7 @@ class Run(NamedTuple):
 
 ADK, STRANDS = ("adk", "google.adk", "google_adk"), ("strands", "strands", "strands_agents")
 STRANDS_JS = ("strands_js", "@strands-agents/sdk", "strands_js")
+ADK_JS = ("adk_js", "@google/adk", "google_adk_js")
 CLAUDE = ("claude", "claude_agent_sdk", "claude_code")
 SEMANTIC_KERNEL = ("semantic_kernel", "semantic_kernel", "semantic_kernel_agent")
 OPENINFERENCE_BEDROCK = "openinference.instrumentation.bedrock"
@@ -68,6 +69,8 @@ RUNS = {
     "strands-redacted__main": Run(*STRANDS, (), {OPT_IN: "gen_ai_unredacted_attributes="}),
     "strands-js__main": Run(*STRANDS_JS),
     "strands-js-latest__main": Run(*STRANDS_JS, (), {OPT_IN: LATEST}),
+    "google-adk-js__main": Run(*ADK_JS),
+    "google-adk-js-nocontent__main": Run(*ADK_JS, (), {"ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS": "false"}),
     "haystack__agent_turns": Run(*HAYSTACK, (), {"HAYSTACK_CONTENT_TRACING_ENABLED": "true"}),
     "haystack-nocontent__agent_turns": Run(*HAYSTACK),
     "crewai-openinference-react__turns": Run(*CREWAI, ("react",)),

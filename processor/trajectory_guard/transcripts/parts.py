@@ -158,7 +158,9 @@ def _container(value: Mapping[str, Any], depth: int) -> Iterator[Message]:
                 yield message._replace(agent=agent) if isinstance(agent, str) and message.agent is None else message
             return
     content = value.get("content")
-    if isinstance(content, (Mapping, list)) or value.get("tool_calls") or value.get("parts"):
+    if isinstance(content, Mapping) and _role(content):
+        yield from _messages(content, depth + 1)  # Gemini: an answer, or a candidate, around one message
+    elif isinstance(content, (Mapping, list)) or value.get("tool_calls") or value.get("parts"):
         yield _message({"role": "assistant", **value})
     elif isinstance(content, str) or isinstance(value.get("text"), str):
         yield Message(text=str(content if content is not None else value["text"]))
