@@ -72,7 +72,11 @@ def test_crewai_with_openinference_needs_native_tool_calls() -> None:
 
 @pytest.mark.parametrize(
     ("name", "family", "fix"),
-    [("spans/strands-redacted__main", "Strands", STRANDS_FIX), ("doctor/google-adk-default", "Google ADK", ADK_FIX)],
+    [
+        ("spans/strands-redacted__main", "Strands", STRANDS_FIX),
+        ("doctor/google-adk-default", "Google ADK", ADK_FIX),
+        ("spans/tanstack-nocontent__main", "TanStack AI", "otelMiddleware({ tracer, captureContent: true })"),
+    ],
 )
 def test_a_capture_without_content_gets_the_frameworks_own_switch(
     name: str, family: str, fix: str, capsys: pytest.CaptureFixture[str]

@@ -71,6 +71,8 @@ RUNS = {
     "strands-js-latest__main": Run(*STRANDS_JS, (), {OPT_IN: LATEST}),
     "google-adk-js__main": Run(*ADK_JS),
     "google-adk-js-nocontent__main": Run(*ADK_JS, (), {"ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS": "false"}),
+    "tanstack__main": Run("tanstack", "@tanstack/ai", "tanstack_ai"),
+    "tanstack-nocontent__main": Run("tanstack", "@tanstack/ai", "tanstack_ai", ("nocontent",)),
     "haystack__agent_turns": Run(*HAYSTACK, (), {"HAYSTACK_CONTENT_TRACING_ENABLED": "true"}),
     "haystack-nocontent__agent_turns": Run(*HAYSTACK),
     "crewai-openinference-react__turns": Run(*CREWAI, ("react",)),

@@ -47,6 +47,7 @@ from trajectory_guard.dialects.semconv import SEMCONV, SEMCONV_NAMED, UNPREFIXED
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.spring_ai import SPRING_AI
 from trajectory_guard.dialects.strands import STRANDS
+from trajectory_guard.dialects.tanstack import TANSTACK
 from trajectory_guard.dialects.vercel import VERCEL
 from trajectory_guard.dialects.voltagent import VOLTAGENT
 
@@ -55,7 +56,7 @@ N = TypeVar("N", tuple[str, ...], frozenset[str])
 
 _BUILT_IN: Final = (
     LANGSMITH, LANGFUSE, LOGFIRE, OPENLIT, LLAMAINDEX, GOOGLE_ADK, STRANDS, CREWAI, VERCEL, HAYSTACK, SPRING_AI,
-    GENKIT, MASTRA, VOLTAGENT, CLAUDE_CODE, DSPY, BEEAI, AG2, OPENAI_AGENTS_JS, BEDROCK, OPENLLMETRY,
+    GENKIT, MASTRA, VOLTAGENT, TANSTACK, CLAUDE_CODE, DSPY, BEEAI, AG2, OPENAI_AGENTS_JS, BEDROCK, OPENLLMETRY,
     OPENLLMETRY_JS, OPENINFERENCE, MCP, MLFLOW, LAMINAR,
     PYDANTIC_AI, LITELLM, PIPECAT, OPENAI_AGENTS, LOGFIRE_CLIENTS, LLAMAINDEX_RUNS, UNPREFIXED,  # no tool spans
     SEMCONV, SEMCONV_NAMED,
@@ -65,7 +66,7 @@ _READING_ORDER: Final = (
     SEMCONV, PYDANTIC_AI, CREWAI, BEDROCK, OPENINFERENCE, UNPREFIXED, VERCEL, LOGFIRE_CLIENTS, OPENLLMETRY,
     LLAMAINDEX, LANGFUSE, LANGSMITH, GOOGLE_ADK, STRANDS, HAYSTACK, SPRING_AI, GENKIT, MASTRA, CLAUDE_CODE, DSPY,
     BEEAI, AG2, LITELLM, OPENLLMETRY_JS, LOGFIRE, OPENAI_AGENTS, OPENAI_AGENTS_JS, MCP, OPENLIT, MLFLOW, PIPECAT,
-    VOLTAGENT, LAMINAR, LLAMAINDEX_RUNS, SEMCONV_NAMED,
+    VOLTAGENT, LAMINAR, LLAMAINDEX_RUNS, TANSTACK, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which their keys are tried on a span that may carry those of several."""
 

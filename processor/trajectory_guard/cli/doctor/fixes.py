@@ -31,6 +31,7 @@ GENKIT: Final = "Genkit"
 MLFLOW: Final = "MLflow"
 LAMINAR: Final = "Laminar"
 VOLTAGENT: Final = "VoltAgent"
+TANSTACK: Final = "TanStack AI"
 AG2: Final = "AG2"
 OTHER: Final = "other"
 
@@ -48,7 +49,10 @@ _SCOPES: Final = (
     ("@arizeai/", OPENINFERENCE), ("@voltagent/", VOLTAGENT), ("lmnr.", LAMINAR),
     ("opentelemetry.instrumentation.ag2", AG2),
 )  # fmt: skip
-_KEYS: Final = (("ai.operationId", VERCEL), ("spring.ai.kind", SPRING_AI))
+_KEYS: Final = (
+    ("ai.operationId", VERCEL), ("spring.ai.kind", SPRING_AI), ("tanstack.ai.tool.outcome", TANSTACK),
+    ("tanstack.ai.iteration", TANSTACK), ("gen_ai.event.start_time", STRANDS),
+)  # fmt: skip
 """Families whose scope says too little."""
 LANGCHAIN: Final = "LangChain"
 """Not a family: LangChain under any family has lines of its own."""
@@ -72,6 +76,7 @@ CONTENT: Final[Mapping[str, str]] = {
     CLAUDE_CODE: "export ENABLE_BETA_TRACING_DETAILED=1 BETA_TRACING_ENDPOINT=$OTEL_EXPORTER_OTLP_ENDPOINT "
     "OTEL_LOG_TOOL_CONTENT=1",
     MASTRA: "new Observability({ sensitiveDataFilter: false, ... })  # or rename the arguments that it hides",
+    TANSTACK: "otelMiddleware({ tracer, captureContent: true })",
     LAMINAR: "@observe(span_type='TOOL')  # without ignore_input and ignore_output",
     LANGFUSE: "Langfuse(mask=None)  # and no @observe(capture_input=False)",
     LANGSMITH: "export LANGSMITH_HIDE_INPUTS=false LANGSMITH_HIDE_OUTPUTS=false",
@@ -111,6 +116,7 @@ CONVERSATION: Final[Mapping[str, str]] = {
     MASTRA: "agent.generate(..., { memory: { thread: conversationId, resource: userId } })",
     LAMINAR: "Laminar.set_trace_session_id(conversation_id)  # within the outermost span",
     VOLTAGENT: "agent.generateText(..., { conversationId, userId })",
+    TANSTACK: "otelMiddleware({ tracer, attributeEnricher: () => ({ 'gen_ai.conversation.id': conversationId }) })",
     GENKIT: "ai.defineAgent({ name: 'support_agent', store, ... }).chat()",
     SPRING_AI: ".advisors(a -> a.param(ChatMemory.CONVERSATION_ID, conversationId))",
     AG2: 'TelemetryMiddleware(span_attributes={"gen_ai.conversation.id": conversation_id})',
