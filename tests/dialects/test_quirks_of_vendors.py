@@ -301,3 +301,11 @@ def test_a_function_that_laminar_observes_as_a_tool_is_a_step() -> None:
     step = step_of(span_view({**attributes, "lmnr.association.properties.session_id": "s-1"}, "search"))
     assert (step.tool_name, step.args, step.result, step.trajectory_id) == ("search", {"q": 1}, "noon", "s-1")
     assert extract_step(span_view({**attributes, "lmnr.span.type": "DEFAULT"}, "search")) is None
+
+
+def test_a_function_that_throws_under_laminar_for_javascript_failed() -> None:
+    attributes = {"lmnr.span.type": "TOOL", "lmnr.span.input": '{"path":"/a"}'}
+    thrown = SpanEvent("exception", {"exception.type": "Error", "exception.message": "no such file: /a"})
+    step = step_of(span_view(attributes, "read_file", events=[thrown]))
+    assert (step.outcome_type, step.result) == ("error", "Error: no such file: /a")
+    assert step_of(span_view(attributes, "read_file")).outcome_type == "success"
