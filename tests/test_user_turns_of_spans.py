@@ -164,3 +164,33 @@ def test_a_loop_within_a_turn_is_found_in_every_turn(tmp_path: Path) -> None:
     spans += [tool(f"more {turn} {at}", trace=f"t{turn}", parent=f"root {turn}", at=turn * 10 + 1.6 + at / 5, dur=0.1) for turn in range(2) for at in range(5)]  # fmt: skip
     verdicts = everywhere(spans, tmp_path)
     assert {one.run for one in verdicts if one.detections} == {one.run for one in verdicts}
+
+
+def pair(*, new_messages: bool) -> list[Span]:
+    """Two agents that work one after the other in each trace, always with the same calls."""
+    spans, history = [], []
+    for turn in range(TURNS):
+        if new_messages or not history:
+            history += TURN[:1]
+        given = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": json.dumps(history)}
+        within = {"trace": f"t{turn}", "at": turn * 10.0}
+        spans.append(span(f"model {turn}", {**given, "gen_ai.usage.input_tokens": 10}, parent=f"root {turn}", **within))
+        for at, agent in enumerate(("planner", "writer"), start=1):
+            named = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": agent}
+            place = {"trace": f"t{turn}", "at": turn * 10.0 + at}
+            spans.append(tool(f"{agent} looks {turn}", {"of": agent}, parent=f"{agent} {turn}", **place))
+            spans.append(span(f"{agent} {turn}", named, parent=f"root {turn}", dur=0.8, **place))
+        spans.append(span(f"root {turn}", {"session.id": "c"}, dur=4, **within))
+        history += TURN[1:]
+    return spans
+
+
+def test_two_agents_that_answer_every_message_with_the_same_calls_are_no_circle(tmp_path: Path) -> None:
+    verdicts = everywhere(pair(new_messages=True), tmp_path)
+    assert len(verdicts) == 2 * TURNS
+    assert not any(one.detections for one in verdicts)
+
+
+def test_two_agents_that_go_round_in_new_traces_with_one_message_are_a_circle(tmp_path: Path) -> None:
+    verdicts = everywhere(pair(new_messages=False), tmp_path)
+    assert {kind for one in verdicts for kind in one.types} == {"TYPE_IV_PINGPONG"}

@@ -55,12 +55,14 @@ def test_three_agents_in_a_circle_are_found() -> None:
         visits(40, (("writer", "ask_critic"),)),
         visits(40, every_s=3600.0),
         [step._replace(turn=str(at // 4)) for at, step in enumerate(visits(40))],
+        [step._replace(asked=f"?{at // 4}", trace_id=f"{at // 4}") for at, step in enumerate(visits(40))],
     ],
     ids=[
         "something new each time",
         "one agent called again and again",
         "an hourly job",
         "few visits in each user turn",
+        "few visits for each user message",
     ],
 )
 def test_is_quiet(steps: list[StepRecord]) -> None:
@@ -75,14 +77,43 @@ def test_a_visit_is_all_that_the_agent_did() -> None:
     assert outline(evaluate(steps)).strip(".") == ""
 
 
-def test_is_saved_and_goes_on() -> None:
-    steps, engine = visits(16), Engine()
+def test_an_agent_whose_user_turn_is_known_from_its_second_step_on_makes_one_visit() -> None:
+    steps = []
+    for at in range(12):
+        first = record("search", {"q": 1}, "a page of text", agent="helper", run=f"helper {at}", t=2.0 * at + 1)
+        second = record("read", {"page": 1}, "another page", agent="helper", run=f"helper {at}", t=2.0 * at + 2)
+        steps += [first._replace(trace_id=f"{at}"), second._replace(trace_id=f"{at}", asked="?again")]
+    assert outline(evaluate(steps)).strip(".") == ""
+
+
+def one_by_one(steps: Iterable[StepRecord]) -> list[Verdict | None]:
+    """Verdicts of an engine whose state is saved and loaded after each step."""
+    engine = Engine()
     state = engine.new_state("t")
     found = []
     for step in steps:
         found.append(engine.observe(state, step))
         state = engine.load_state(state.to_bytes())
-    assert outline(found) == "......N..N..S..."
+    return found
+
+
+def test_is_saved_and_goes_on() -> None:
+    assert outline(one_by_one(visits(16))) == "......N..N..S..."
+
+
+def test_the_messages_that_agents_have_answered_are_saved() -> None:
+    steps = [step._replace(asked=f"?{at // 4}", trace_id=f"{at // 4}") for at, step in enumerate(visits(24))]
+    assert outline(one_by_one(steps)).strip(".") == ""
+
+
+def test_a_task_that_agents_give_each_other_within_a_trace_is_no_new_user_turn() -> None:
+    steps = [step._replace(asked=f"?{at}", trace_id="one") for at, step in enumerate(visits(16))]
+    assert outline(evaluate(steps)) == "......N..N..S..."
+
+
+def test_a_circle_through_traces_of_one_message_is_found() -> None:
+    steps = [step._replace(asked="?the draft") for step in visits(16)]
+    assert outline(evaluate(steps)) == "......N..N..S..."
 
 
 class Sabotage(Exception):

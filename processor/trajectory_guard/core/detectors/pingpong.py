@@ -449,8 +449,8 @@ def advance(
     """
     if not step.agent_id:
         return visit, None
-    if visit is not None and visit.run == label:
-        return visit.extended(seen), None
+    if visit is not None and (visit.run == label or (step.run is not None and visit.run == step.run)):
+        return visit.extended(seen), None  # its user turn may become known only after its first step
     begun = Visit(
         label,
         step.agent_id,
@@ -467,12 +467,15 @@ def advance(
 def begins_anew(handed_over_in: str | None, ended: Visit, step: StepRecord) -> bool:
     """Whether a step begins another request: agents that hand over within a trace were at work in one that is left.
 
-    Where each agent has a trace of its own (agents in several services), another trace says nothing.
+    Where each agent has a trace of its own (agents in several services), another trace says nothing. Where both steps
+    answer one user message, it goes on.
 
     Parameters:
         handed_over_in: the trace within which one agent took over from another last, None if there was none.
         ended: the visit before the step.
     """
+    if step.asked is not None and ended.run.endswith(f"/{step.asked}"):
+        return False
     return handed_over_in is not None and handed_over_in == ended.trace != step.trace_id
 
 
