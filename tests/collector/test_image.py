@@ -1,12 +1,15 @@
-"""The image of the collector, as far as it can be checked where no Docker runs."""
+"""The images of collector and stream worker, as far as they can be checked where no Docker runs."""
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 
 from tests.helpers import TESTS
@@ -14,14 +17,36 @@ from trajectory_guard_collector.config.checks import listening, parse_endpoint
 from trajectory_guard_collector.config.load import load_config
 from trajectory_guard_collector.config.models import CollectorConfig
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 ROOT = TESTS.parent
-DOCKERFILE = (ROOT / "dashboards" / "collector" / "Dockerfile").read_text(encoding="utf-8")
+DOCKERFILES = ("dashboards/collector/Dockerfile", "deploy/Dockerfile")
+DOCKERFILE = (ROOT / DOCKERFILES[0]).read_text(encoding="utf-8")
 IGNORED = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
 
 
-def instruction(name: str) -> list[str]:
+def instruction(name: str, dockerfile: str = DOCKERFILE) -> list[str]:
     """The arguments of each instruction of this name."""
-    return re.findall(rf"^{name} (.+)$", DOCKERFILE, re.MULTILINE)
+    return re.findall(rf"^{name} (.+)$", dockerfile, re.MULTILINE)
+
+
+def copied(dockerfile: str) -> list[str]:
+    """The files and folders that an image takes from the repository."""
+    return [source for line in instruction("COPY", dockerfile) for source in line.split()[:-1]]
+
+
+def read_by_the_build() -> set[str]:
+    """The files and folders without which hatchling builds no wheel."""
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    hatch = project["tool"]["hatch"]
+    wheel = hatch["build"]["targets"]["wheel"]
+    fragments = hatch["metadata"]["hooks"]["fancy-pypi-readme"]["fragments"]
+    hooks = {hook.get("path", "hatch_build.py") for name, hook in wheel["hooks"].items() if name == "custom"}
+    listed = [*project["project"]["license-files"], *wheel["packages"], *wheel["force-include"], hatch["version"]["path"]]
+    return {"pyproject.toml", *listed, *hooks, *(fragment["path"] for fragment in fragments)}
 
 
 def in_the_context(path: str) -> bool:
@@ -58,11 +83,19 @@ def test_the_user_is_a_number_and_owns_the_storage() -> None:
 
 
 def test_the_context_holds_what_is_copied_and_nothing_private() -> None:
-    sources = [source for line in instruction("COPY") for source in line.split()[:-1]]
+    sources = copied(DOCKERFILE)
     assert all((ROOT / source).exists() and in_the_context(source) for source in sources)
     assert in_the_context("collector/trajectory_guard_collector/cli.py")
     for path in (".git/config", ".venv/bin/python", "tests/data/sample.gz", "collector/x/__pycache__/cli.pyc", "notes"):
         assert not in_the_context(path), path
+
+
+@pytest.mark.parametrize("name", DOCKERFILES)
+def test_an_image_has_all_files_that_the_build_of_the_package_reads(name: str) -> None:
+    sources = copied((ROOT / name).read_text(encoding="utf-8"))
+    for path in read_by_the_build():
+        assert any(Path(path).is_relative_to(source) for source in sources), path
+        assert in_the_context(path), path
 
 
 def test_docker_waits_longer_than_a_graceful_stop_takes() -> None:
