@@ -25,6 +25,7 @@ else:
 ROOT = TESTS.parent
 DOCKERFILES = ("dashboards/collector/Dockerfile", "deploy/Dockerfile")
 DOCKERFILE = (ROOT / DOCKERFILES[0]).read_text(encoding="utf-8")
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 IGNORED = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
 
 
@@ -40,12 +41,16 @@ def copied(dockerfile: str) -> list[str]:
 
 def read_by_the_build() -> set[str]:
     """The files and folders without which hatchling builds no wheel."""
-    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    hatch = project["tool"]["hatch"]
+    hatch = PROJECT["tool"]["hatch"]
     wheel = hatch["build"]["targets"]["wheel"]
     fragments = hatch["metadata"]["hooks"]["fancy-pypi-readme"]["fragments"]
     hooks = {hook.get("path", "hatch_build.py") for name, hook in wheel["hooks"].items() if name == "custom"}
-    listed = [*project["project"]["license-files"], *wheel["packages"], *wheel["force-include"], hatch["version"]["path"]]
+    listed = [
+        *PROJECT["project"]["license-files"],
+        *wheel["packages"],
+        *wheel["force-include"],
+        hatch["version"]["path"],
+    ]
     return {"pyproject.toml", *listed, *hooks, *(fragment["path"] for fragment in fragments)}
 
 
@@ -96,6 +101,12 @@ def test_an_image_has_all_files_that_the_build_of_the_package_reads(name: str) -
     for path in read_by_the_build():
         assert any(Path(path).is_relative_to(source) for source in sources), path
         assert in_the_context(path), path
+
+
+def test_the_images_can_be_built_from_the_source_distribution() -> None:
+    included = PROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    needed = {*DOCKERFILES, ".dockerignore", *read_by_the_build() - {"pyproject.toml"}}  # this one always is
+    assert {path for path in needed if not any(Path(path).is_relative_to(one) for one in included)} == set()
 
 
 def test_docker_waits_longer_than_a_graceful_stop_takes() -> None:
