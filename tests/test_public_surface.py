@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import trajectory_guard
+import trajectory_guard_collector
 from tests.helpers import PACKAGE
 
 NEEDS_LANGGRAPH = [
@@ -44,8 +46,9 @@ def test_the_version_is_a_version() -> None:
     assert trajectory_guard.__version__.count(".") == 2
 
 
-def test_the_package_is_typed() -> None:
-    assert (PACKAGE / "py.typed").exists()
+def test_both_packages_are_typed() -> None:
+    for package in (trajectory_guard, trajectory_guard_collector):
+        assert Path(str(package.__file__)).with_name("py.typed").exists(), package.__name__
 
 
 def run_python(code: str) -> str:
