@@ -6,10 +6,13 @@ import re
 import subprocess
 import sys
 
+import pytest
 
-def test_one_agent_recovers_one_is_stopped_and_two_are_left_alone() -> None:
+
+@pytest.mark.parametrize("options", [[], ["-OO"]], ids=["plain", "without docstrings"])
+def test_one_agent_recovers_one_is_stopped_and_two_are_left_alone(options: list[str]) -> None:
     """In a process of its own: instrumentations do not undo everything when they are switched off."""
-    command = [sys.executable, "-m", "trajectory_guard.cli.main", "demo"]
+    command = [sys.executable, *options, "-m", "trajectory_guard.cli.main", "demo"]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     recovers, ignores, edits, polls = (part.partition("Measured: ")[0] for part in done.stdout.split("╭─ ")[1:])

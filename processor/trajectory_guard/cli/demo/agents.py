@@ -44,14 +44,12 @@ _WORDINGS = (
 
 
 def _support_tools() -> list[BaseTool]:
-    @tool
+    @tool(description="Search the manual.")
     def search(query: str) -> str:
-        """Search the manual."""
         return "No results found"
 
-    @tool
+    @tool(description="Look up a topic in the FAQ.")
     def check_faq(topic: str) -> str:
-        """Look up a topic in the FAQ."""
         return f"{topic}: goods can be returned within 30 days with the receipt."
 
     return [search, check_faq]
@@ -77,15 +75,13 @@ def _repair_tools() -> list[BaseTool]:
     failures = ["test_total, test_tax, test_round", "test_tax, test_round", "test_round"]
     edits: list[str] = []
 
-    @tool
+    @tool(description="Run the test suite.")
     def run_tests() -> str:
-        """Run the test suite."""
         left = failures[len(edits)] if len(edits) < len(failures) else ""
         return f"FAILED {left}" if left else "all 3 tests passed"
 
-    @tool
+    @tool(description="Change a file.")
     def edit_file(path: str, change: str) -> str:
-        """Change a file."""
         edits.append(change)
         return f"{path} written"
 
@@ -106,9 +102,8 @@ def _repairs(messages: Sequence[BaseMessage], turn: int) -> AIMessage:
 def _deploy_tools() -> list[BaseTool]:
     answers = iter(["status: queued", "status: running", "status: running", "status: running", "status: running"])
 
-    @tool
+    @tool(description="Status of a deployment job.")
     def job_status(job: str) -> str:
-        """Status of a deployment job."""
         return next(answers, "status: finished")
 
     return [job_status]
