@@ -94,7 +94,7 @@ def main() -> None:
             demonstrate(collector, [flags], pause_s=0.05)
         finally:
             process.terminate()
-            process.wait(10)
+            process.communicate(timeout=10)  # reads to the end and closes the pipe
 
 
 if __name__ == "__main__":

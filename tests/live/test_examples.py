@@ -79,8 +79,9 @@ def test_an_example_shows_the_guard_at_work_with_what_it_says_to_install(
 ) -> None:
     said = re.search(r"pip install '\.\[([\w,]+)\]'|needs no extra", script.read_text(encoding="utf-8"))
     assert said is not None, "it does not say which extras it needs"
-    done = python(sites(said[1] or ""), [str(script)])
+    done = python(sites(said[1] or ""), ["-W", "always::ResourceWarning", str(script)])
     assert done.returncode == 0, done.stderr
+    assert "ResourceWarning" not in done.stderr
     assert (
         "[Trajectory guard]" in done.stdout
         or "going in circles" in done.stdout
