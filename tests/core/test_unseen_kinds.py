@@ -477,3 +477,31 @@ def test_a_build_that_fails_alike_is_found_though_its_log_has_another_name(name:
     verdicts = evaluate(steps(laps, gap=9.0))
     assert nudged(verdicts) is not None
     assert first_level(verdicts, Level.STOP) is not None
+
+
+PUT_OFF = {
+    "rate limit": lambda at: (
+        f"HTTP 429 Too Many Requests\nretry-after: {60 - 2 * at}\nx-ratelimit-reset: {1_778_000_000 + at}"
+    ),
+    "overloaded": lambda at: f"503 Service Unavailable: {917 + 31 * at} requests in the queue (ref {0xA1B2C3D4 + 7919 * at:x})",
+    "locked": lambda at: f"database is locked by writer {at * 13 % 7} of 7, please try again",
+}
+
+
+@pytest.mark.parametrize("kind", PUT_OFF)
+def test_calls_that_are_put_off_in_turns_are_advised_to_wait_and_never_stopped(kind: str) -> None:
+    """What moves in the error counted as headway, so that two calls in turns hammered a service for ever."""
+    calls = [("fetch", {"page": 1 + at % 2}, PUT_OFF[kind](at), "error") for at in range(30)]
+    verdicts = evaluate(steps(calls, gap=1.5))
+    assert (nudged(verdicts) or 99) <= 12
+    assert first_level(verdicts, Level.STOP) is None
+
+
+@pytest.mark.parametrize("kind", PUT_OFF)
+def test_two_calls_that_succeed_at_their_third_try_are_left_alone(kind: str) -> None:
+    calls = [
+        ("fetch", {"page": page}, f"Page {page}: all about {WORDS[page % 9]}.") if at == 2
+        else ("fetch", {"page": page}, PUT_OFF[kind](3 * lap + at), "error")
+        for lap in range(6) for at in range(3) for page in (2 * lap, 2 * lap + 1)
+    ]  # fmt: skip
+    assert nudged(evaluate(steps(calls, gap=9.0))) is None

@@ -53,7 +53,7 @@ from trajectory_guard.core.volatile import (
     learn,
     shares_in,
 )
-from trajectory_guard.core.weighing import weigh
+from trajectory_guard.core.weighing import may_pass, weigh
 from trajectory_guard.core.written import figures_of, was_written
 
 _TRACEBACK: Final = re.compile(
@@ -221,7 +221,7 @@ class Reader:
             failed_again = failed_before and seen.outcome == ERROR and not step.stated
             seen.fails_otherwise = failed_again and checksum(seen.signature or "") != run.failure
             # nothing was done between two failures of one call: other words for the failure are nothing new
-            if failed_again and not _has_advanced(state, seen):
+            if (failed_again or _is_put_off_again(run, seen)) and not _has_advanced(state, seen):
                 seen.result = history.results[previous]
             else:
                 seen.result = self._normalise_volatile(state, run, seen, previous)
@@ -313,6 +313,16 @@ class Reader:
         elif seen.progress or run.history.calls.last(seen.call) < 0:
             run.old_states_in_a_row = 0  # something new was seen, or something was done
         seen.old_states_in_a_row = run.old_states_in_a_row
+
+
+def _is_put_off_again(run: Run, seen: Observation) -> bool:
+    """Whether a call fails as the step before it did, with an error that passes, such as a limit of the rate.
+
+    What moves in such errors, the seconds to wait or the id of a request, is no headway of the calls between them.
+    """
+    if seen.outcome != ERROR or run.failure != checksum(seen.signature or "") or seen.step.stated:
+        return False
+    return may_pass(seen)
 
 
 def _masked(result: str) -> Symbol:

@@ -182,6 +182,11 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
     return _of_answer(seen, text, pause_s, paced=paced)
 
 
+def may_pass(seen: Observation) -> bool:
+    """Whether a call fails with an error that passes by itself."""
+    return is_transient(both_ends((seen.step.result or "").strip(), _ERROR_CHARS), seen.step.error_class)
+
+
 def _of_failure(seen: Observation, text: str, pause_s: float) -> Certainty:
     """A call that failed, or whose answer reads like an error."""
     if seen.killed:
