@@ -483,7 +483,9 @@ PUT_OFF = {
     "rate limit": lambda at: (
         f"HTTP 429 Too Many Requests\nretry-after: {60 - 2 * at}\nx-ratelimit-reset: {1_778_000_000 + at}"
     ),
-    "overloaded": lambda at: f"503 Service Unavailable: {917 + 31 * at} requests in the queue (ref {0xA1B2C3D4 + 7919 * at:x})",
+    "overloaded": lambda at: (
+        f"503 Service Unavailable: {917 + 31 * at} requests in the queue (ref {0xA1B2C3D4 + 7919 * at:x})"
+    ),
     "locked": lambda at: f"database is locked by writer {at * 13 % 7} of 7, please try again",
 }
 
