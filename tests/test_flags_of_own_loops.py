@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -186,3 +187,68 @@ def test_a_stop_by_hand_ends_one_request_and_not_those_after_it(tracer: Any) -> 
         call(tracer, "price", "21 EUR", item=3)
     with tracer.start_as_current_span("request"):
         assert taken() == "STOP"
+
+
+@pytest.mark.parametrize("around", ["the agent's span", "a span that names nothing", "no span"])
+@pytest.mark.parametrize("late", [False, True], ids=["in the request", "after its last question"])
+def test_a_stop_by_hand_ends_one_request_however_it_is_traced(tracer: Any, around: str, late: bool) -> None:
+    """The loop that is stopped makes no further call: no later span of the conversation says that it is over."""
+
+    def request(raises: bool = False) -> str:
+        span: Any = nullcontext()
+        if around != "no span":
+            named = agent(tracer, "helper") if around == "the agent's span" else tracer.start_span("POST /chat")
+            span = inside(named, ends=True)
+        with span:
+            for number in range(2):
+                if taken() == "STOP":
+                    return "stopped"
+                call(tracer, "price", f"{number * 7} EUR", item=number)
+                if raises and number == late:
+                    shared_board().raise_flag(CONVERSATION, "stop", "The customer has cancelled.")
+        return "done"
+
+    seen = [request(raises=True), *(request() for _ in range(3))]
+    assert seen == (["done", "stopped", "done", "done"] if late else ["stopped", "done", "done", "done"])
+
+
+def test_a_stop_by_hand_holds_for_every_agent_of_the_request(tracer: Any) -> None:
+    with tracer.start_as_current_span("request"):
+        call(tracer, "price", "7 EUR", item=1)
+        shared_board().raise_flag(CONVERSATION, "stop", "The customer has cancelled.")
+        for name in ("one", "two"):
+            with inside(agent(tracer, name), ends=True):
+                assert taken() == "STOP"
+        assert taken() == "STOP"
+        with ThreadPoolExecutor(1) as pool:  # without the context of this thread
+            assert pool.submit(taken).result() == "STOP"
+        assert taken() == "STOP"
+
+
+@pytest.mark.parametrize("between", ["nothing", "a model call", "a query of a database"])
+def test_a_loop_whose_root_span_is_in_another_process_is_stopped(tracer: Any, between: str) -> None:
+    """A worker that takes over the context of a message: each of its calls has a remote parent."""
+    sender = trace.NonRecordingSpan(trace.SpanContext(7, 8, is_remote=True, trace_flags=trace.TraceFlags(1)))
+    seen = []
+    with inside(sender):
+        for _ in range(8):
+            search_in_vain(tracer)
+            if between == "a model call":
+                usage = {"openinference.span.kind": "LLM", "llm.token_count.prompt": 9, "llm.token_count.completion": 3}
+                tracer.start_span("Summary", attributes=usage).end()
+            elif between != "nothing":
+                tracer.start_span("INSERT", kind=trace.SpanKind.CLIENT).end()
+            seen.append(taken())
+    assert seen.count("N") == 1
+    assert seen[-1] == "STOP"
+
+
+def test_the_end_of_a_request_that_another_process_began_ends_its_stop(tracer: Any) -> None:
+    sender = trace.NonRecordingSpan(trace.SpanContext(7, 8, is_remote=True, trace_flags=trace.TraceFlags(1)))
+    with inside(sender):
+        with tracer.start_as_current_span("POST /chat", kind=trace.SpanKind.SERVER):
+            search_in_vain(tracer, 3)
+            assert taken() == "N"
+            search_in_vain(tracer, 2)
+        with tracer.start_as_current_span("POST /chat", kind=trace.SpanKind.SERVER):
+            assert taken() == "OBSERVE"

@@ -145,8 +145,9 @@ class Entry:
         stating: agent instances whose gate supplies a state; awaiting_state: their steps that spans have reported, and
             that are evaluated once the gate has read the state.
         by_hand: the flag that a person raised, until a gate has acted on it; hand_taken: the stop that a loop without a
-            gate has taken; hands: number of those raised here; remote_hands: ordinal of the newest one that was raised
-            on a collector.
+            gate has taken, and the trace in which it asked; hands: number of those raised here; remote_hands: ordinal
+            of the newest one that was raised on a collector.
+        ended: id of the trace whose root span ended last.
         quality: scores of its answers, None before the first; not saved.
         reported: how many of its steps were reported from outside the engine, and are no calls.
         left_to_gates: calls of several graph runs of one trace were in it: their spans count for none of them.
@@ -157,10 +158,11 @@ class Entry:
     """
 
     __slots__ = (
-        "awaiting_state", "begun", "by_hand", "call_runs", "calls", "cursor", "cursors_saved", "discarded", "flags",
-        "gates", "hand_taken", "hands", "in_turn", "last_used", "left_to_gates", "lock", "lossy", "message_calls",
-        "message_steps", "message_tools", "quality", "read_calls", "recent", "remote_hands", "replay", "reported",
-        "requested", "room", "saved_index", "state", "stating", "stopped_at", "talks", "trajectory_id", "turns_read",
+        "awaiting_state", "begun", "by_hand", "call_runs", "calls", "cursor", "cursors_saved", "discarded", "ended",
+        "flags", "gates", "hand_taken", "hands", "in_turn", "last_used", "left_to_gates", "lock", "lossy",
+        "message_calls", "message_steps", "message_tools", "quality", "read_calls", "recent", "remote_hands", "replay",
+        "reported", "requested", "room", "saved_index", "state", "stating", "stopped_at", "talks",
+        "trajectory_id", "turns_read",
     )  # fmt: skip
 
     def __init__(self, state: TrajectoryState) -> None:
@@ -188,7 +190,8 @@ class Entry:
         self.stating: BoundedTable[str, bool] = BoundedTable(MAX_INSTANCES)
         self.awaiting_state: list[StepRecord] = []
         self.by_hand: HandFlag | None = None
-        self.hand_taken: HandFlag | None = None
+        self.hand_taken: tuple[HandFlag, str] | None = None
+        self.ended = ""
         self.hands = self.remote_hands = 0
         self.quality: TrajectoryQuality | None = None
         self.reported = self.discarded = 0
@@ -204,12 +207,16 @@ class Entry:
             flag = self.flags[run] = RunFlag()
         return flag
 
-    def flag_due(self, run: str, *, take: bool) -> RunFlag:
+    def flag_due(self, run: str, asked_in: str, *, take: bool) -> RunFlag:
         """The flag of a run, or that of the loop between agents if it says more: for callers that name no run.
 
         Parameters:
-            take: clear a stop first that nobody has taken before its trace ended: it would end the next request.
+            asked_in: id of the trace in which the caller asks, empty if no span is around it.
+            take: clear what would end the next request first: a stop that nobody has taken before its trace ended, and
+                a stop by hand that was taken in another trace.
         """
+        if take and self.hand_taken is not None and self.hand_taken[1] != (asked_in or self._open_trace() or None):
+            self._end_hand_taken()
         own, relay = self.flag(run), self.state.relay
         between = self.flag(relay.label) if relay is not None else own
         for flag in (own, between):
@@ -218,21 +225,37 @@ class Entry:
         one, other = own.pending, between.pending
         return own if other is None or (one is not None and one.level.rank >= other.level.rank) else between
 
-    def note_hand_taken(self, *, by_a_gate: bool) -> None:
-        """Record that the flag raised by a person was taken. A nudge is given once; a gate says when it has stopped."""
+    def note_hand_taken(self, asked_in: str | None) -> None:
+        """Record that the flag raised by a person was taken. A nudge is given once; a gate says when it has stopped.
+
+        Parameters:
+            asked_in: as for ``flag_due``; None: by a gate.
+        """
         if self.by_hand is not None and self.by_hand.level is Level.NUDGE:
             self.by_hand = None
-        elif not by_a_gate:
-            self.hand_taken = self.by_hand
+        elif asked_in is not None and self.by_hand is not None:
+            self.hand_taken = (self.by_hand, asked_in or self._open_trace())
+
+    def _open_trace(self) -> str:
+        """Id of the trace of the run that acted last, empty if it is over: for a caller without a span around it."""
+        run = self.state.runs.get(self.state.current)
+        newest = run.trace_id if run is not None else None
+        return "" if newest is None or newest == self.ended else newest
+
+    def _end_hand_taken(self) -> None:
+        """Clear a stop by hand that was taken, unless another flag has been raised since."""
+        if self.hand_taken is not None and self.by_hand is self.hand_taken[0]:
+            self.by_hand = None
+        self.hand_taken = None
 
     def end_trace(self, trace_id: str) -> None:
-        """Let pending stops of a trace expire, and a stop by hand that was taken: its root span has ended.
+        """Let pending stops of a trace expire, and a stop by hand that was taken in it: its root span has ended.
 
         A run that a gate follows may go on in another trace, and its gate decides.
         """
-        if self.by_hand is self.hand_taken:
-            self.by_hand = None
-        self.hand_taken = None
+        self.ended = trace_id
+        if self.hand_taken is not None and self.hand_taken[1] == trace_id:
+            self._end_hand_taken()
         relay = self.state.relay
         for run in (*self.state.runs.values(), *([relay] if relay is not None else ())):
             flag = self.flags.get(run.label) if run.trace_id == trace_id and not run.gated else None

@@ -28,7 +28,7 @@ class CallerSite(Protocol):
 
     enabled: bool
 
-    def run_of_caller(self, labels: Sequence[str]) -> str | None:
+    def run_of_caller(self, labels: Sequence[str]) -> tuple[str | None, str]:
         """See ``otel.callers``."""
 
 
@@ -136,11 +136,17 @@ class EntryTable:
 
     # --- reading ---------------------------------------------------------------------------------------------
 
-    def run_asked_for(self, state: TrajectoryState) -> str:
-        """Label of the run that a caller asks for who names none: by the agent's span around it, else the newest."""
-        newest_first = list(reversed(state.runs))
-        found = (one.run_of_caller(newest_first) for one in list(self.processors))
-        return next((label for label in found if label is not None), state.current)
+    def caller_of(self, state: TrajectoryState) -> tuple[str, str]:
+        """Label of the run that a caller asks for who names none, and id of the trace in which it asks, if any.
+
+        The run is that of the agent's span around the caller, else the newest.
+        """
+        newest_first, trace_id = list(reversed(state.runs)), ""
+        for one in list(self.processors):
+            label, trace_id = one.run_of_caller(newest_first)
+            if label is not None:
+                return label, trace_id
+        return state.current, trace_id
 
     def last_verdict(self, trajectory_id: str, run: str | None = None) -> Verdict | None:
         """The newest verdict of a run with a finding, None if there is none."""

@@ -281,8 +281,8 @@ class FlagBoard(QualityScores):
                 self._recovered(self.engine.finish_recovery(entry.state, run))
             publish(self)
 
-    def finish_recoveries(self, trajectory_id: str, trace_id: str) -> None:
-        """Count the recoveries in a trace whose root span has ended. Its runs may go on in another trace."""
+    def finish_recoveries(self, trajectory_id: str, trace_id: str, *, ended: bool = True) -> None:
+        """Count the recoveries in a trace whose root span has ended, and with it the trace, if ``ended``."""
         if (entry := self.find(trajectory_id)) is None:
             return
         with entry.lock:
@@ -291,7 +291,7 @@ class FlagBoard(QualityScores):
             for label, run in entry.state.runs.items():
                 if run.trace_id == trace_id:
                     self._recovered(self.engine.finish_recovery(entry.state, label))
-            if entry.flags:
+            if ended:
                 entry.end_trace(trace_id)
         publish(self)
 
@@ -407,7 +407,7 @@ class FlagBoard(QualityScores):
     # --- reading ---------------------------------------------------------------------------------------------
 
     def read(self, trajectory_id: str, run: str | None = None) -> Flag:
-        """Return the flag without clearing it: that of ``run``, or, within ``mode``, of ``run_asked_for``."""
+        """Return the flag without clearing it: that of ``run``, or, within ``mode``, of ``caller_of``."""
         flag = self._flag(trajectory_id, run, take=False)
         return flag if run is not None else self.with_advice(trajectory_id, flag, take=False).within(self.config.mode)
 
@@ -423,19 +423,19 @@ class FlagBoard(QualityScores):
             return Flag(Level.OBSERVE, None, 0.0, 0, 0, budget=budget)
         with entry.lock:
             state = entry.state
-            label = run if run is not None else self.run_asked_for(state)
-            flag, hand = entry.flag(label) if run is not None else entry.flag_due(label, take=take), entry.by_hand
+            label, asked_in = (run, None) if run is not None else self.caller_of(state)
+            flag = entry.flag(label) if asked_in is None else entry.flag_due(label, asked_in, take=take)
             verdict = (flag.nudge or flag.pending) if take else flag.pending
             level = verdict.level if verdict is not None else Level.OBSERVE
+            hand = entry.by_hand
             by_hand = hand if hand is not None and hand.level.rank >= level.rank else None
             if by_hand is not None:  # the engine's own flag comes after that of the person
                 level, verdict = by_hand.level, by_hand.verdict(state, label, self.config.max_score)
             if take and by_hand is None:
                 flag.pending = flag.nudge = None
             elif take:
-                entry.note_hand_taken(by_a_gate=run is not None)
-            known = state.runs.get(label)
-            score = known.score.value if known is not None else 0.0
+                entry.note_hand_taken(asked_in)
+            score = known.score.value if (known := state.runs.get(label)) is not None else 0.0
             return Flag(level, verdict, score, state.nudges, state.index, by_hand=by_hand, budget=budget)
 
     def put_back(self, trajectory_id: str, verdict: Verdict) -> None:

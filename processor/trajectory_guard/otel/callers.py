@@ -18,8 +18,8 @@ _SPAN_ID: Final = re.compile("[0-9a-f]{16}")
 
 def run_of_caller(
     labels: Iterable[str], views_above: Callable[[SpanContext], Sequence[SpanView]], table: DialectTable
-) -> str | None:
-    """Label of the run that acted last and is the caller's own, or that of an agent below the caller.
+) -> tuple[str | None, str]:
+    """Label of the run that acted last and is the caller's own, or that of an agent below the caller; and the trace.
 
     An agent beside the caller, or above it, asks for itself. A run may be the caller's, too, if its agent has no live
     span, or one of another instrumentation, which may report the caller's own agent. If none is left, the caller has
@@ -30,12 +30,18 @@ def run_of_caller(
         views_above: a live span with the live spans above it, nearest first, by its context; empty if it has ended.
 
     Returns:
-        None if the caller is below no agent.
+        None as the label if the caller is below no agent; "" as the trace if it is in no span.
     """
-    found = nearest_instance(views_above(get_current_span().get_span_context()), table)
-    if found is None:
-        return None
-    agent, own = found
+    context = get_current_span().get_span_context()
+    trace_id = f"{context.trace_id:032x}" if context.trace_id else ""
+    found = nearest_instance(views_above(context), table)
+    return _run(labels, *found, views_above) if found is not None else None, trace_id
+
+
+def _run(
+    labels: Iterable[str], agent: SpanView, own: str, views_above: Callable[[SpanContext], Sequence[SpanView]]
+) -> str:
+    """As ``run_of_caller``, for a caller below ``agent``, whose label is ``own``."""
     for label in labels:
         instance = instance_in(label)
         if instance == own:

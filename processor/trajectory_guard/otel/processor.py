@@ -24,11 +24,12 @@ from trajectory_guard.core.tracking.tables import BoundedTable, NameTable
 from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.table import KeySet, RowKeys, recognise, recognise_keys
+from trajectory_guard.dialects.table import KeySet, RowKeys, recognise_keys
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.locks import OwnedLock, holds_lock
 from trajectory_guard.logs import log_contained, log_recovery, log_verdict, log_without_content
 from trajectory_guard.otel.callers import run_of_caller
+from trajectory_guard.otel.local_roots import ends_request, is_tool
 from trajectory_guard.otel.metrics import register
 from trajectory_guard.otel.sdk_spans import (
     IS_REMOTE,
@@ -182,7 +183,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
                     attributes = marked(attributes, limit)
                 self._end_known(span, context, parent, attributes, reader, interesting=interesting)
                 if ends_trace:
-                    self._finish_recoveries(context)
+                    self._finish_recoveries(span, context)
         except Exception as error:
             self._contain("on_end", error)
         if self._postponed and not self._catches_up and not holds_lock():
@@ -314,10 +315,10 @@ class TrajectoryGuardProcessor(SpanProcessor):
         for call in proposals_in(view, partial(self._ancestors, span), self._conversation_of, self._table):
             self.board.cursors.record_proposal(call)
 
-    def _finish_recoveries(self, context: trace.SpanContext) -> None:
+    def _finish_recoveries(self, span: ReadableSpan, context: trace.SpanContext) -> None:
         """Count the recoveries in a trace whose local root has ended, and clear stops that nobody has taken."""
-        trace_id = f"{context[TRACE_ID]:032x}"
-        self.board.finish_recoveries(self._conversations.find(context[TRACE_ID]) or trace_id, trace_id)
+        trace_id, ended = f"{context[TRACE_ID]:032x}", ends_request(span, self._table)
+        self.board.finish_recoveries(self._conversations.find(context[TRACE_ID]) or trace_id, trace_id, ended=ended)
 
     def _step(self, view: SpanView, row: RowKeys, keys: KeySet, parent: trace.SpanContext | None) -> StepRecord | None:
         above = self._views_above(parent)
@@ -388,13 +389,13 @@ class TrajectoryGuardProcessor(SpanProcessor):
             above.append(live_view)
         return above
 
-    def run_of_caller(self, labels: Sequence[str]) -> str | None:
-        """As ``otel.callers.run_of_caller``; None if that fails."""
+    def run_of_caller(self, labels: Sequence[str]) -> tuple[str | None, str]:
+        """As ``otel.callers.run_of_caller``; of no run and no trace if that fails."""
         try:
             return run_of_caller(labels, self._views_above, self._table)
         except Exception as error:
             self._contain("caller", error)
-            return None
+            return None, ""
 
     def _conversation_of(self, span: SpanView) -> str:
         if self.board.is_shared(span.trace_id):
@@ -483,13 +484,10 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 self._above.pop(span_id, None)
         excess = len(self._open) - self.config.max_open_spans
         for place, (span_id, span) in enumerate(oldest):
-            too_old = (span.start_time or 0) < limit_ns and self._is_tool(span)
+            too_old = (span.start_time or 0) < limit_ns and is_tool(span, self._table)
             if (too_old or place < excess) and self._open.pop(span_id, None) is not None:
                 self._above.pop(span_id, None)
                 self.board.counts["expired_age" if too_old else "expired_full"] += 1
-
-    def _is_tool(self, span: Span) -> bool:
-        return recognise(view_of(span, *PUBLIC.ended(span)[:3]), self._table) is not None
 
     def _contain(self, where: str, error: Exception) -> None:
         """Count every error, log the first of each kind, raise none."""
