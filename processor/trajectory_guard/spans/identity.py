@@ -17,6 +17,7 @@ T = TypeVar("T")
 _METADATA_KEYS: Final = ("session_id", "conversation_id", "thread_id")
 _PUSHED: Final = ("__pregel_push",)
 _NO_METADATA: Final[Mapping[str, Any]] = {}
+_IN_GRAPH: Final = "?"
 NO_NAME: Final = (None, "", "null", "None", "undefined")
 """What stands where an id should, and names nothing: Logfire writes the group of a trace without one as JSON text."""
 
@@ -300,6 +301,9 @@ def named_instance(
             return enclosing if not enclosing[MAX_NAME_CHARS:] else bounded_name(enclosing)
     for one in ancestors:
         label = _own_label(one, table)
+        if label is _IN_GRAPH:
+            found = nearest_instance(ancestors, table)
+            return found[1] if found is not None else None
         if label is not None:
             return label or _resumed(one, ancestors, table)
     return None
@@ -307,18 +311,30 @@ def named_instance(
 
 def nearest_instance(spans: Sequence[SpanView], table: DialectTable) -> tuple[SpanView, str] | None:
     """The first of ``spans``, nearest first, that stands for an agent instance, and its label; None if none does."""
-    for place, one in enumerate(spans):
+    in_graph = None
+    for one in spans:
+        if in_graph is not None:
+            if dialect_above(one, table) is not None:
+                return in_graph, in_graph.span_id
+            in_graph = None
         label = _own_label(one, table)
-        if label is not None:
-            return one, label or _resumed(one, spans[place:], table)
+        if label is _IN_GRAPH:
+            in_graph = one
+        elif label is not None:
+            return one, label or _resumed(one, spans, table)
     return None
 
 
 @_asked_once
 def _own_label(span: SpanView, table: DialectTable) -> str | None:
-    """Label of the agent instance that a span stands for; None if for none, "" if it depends on the spans above."""
-    if not _is_instance(span, table):
+    """Label of the agent instance that a span stands for; None if for none, "" if it depends on the spans above.
+
+    ``_IN_GRAPH``: it is an agent of LangGraph, a node of the graph around it unless it is called as a tool.
+    """
+    if not is_agent_span(span, table):
         return None
+    if _is_graph_node(span, table):
+        return _IN_GRAPH
     return "" if span.scope.startswith(table.resuming_scopes) else span.span_id
 
 
