@@ -12,7 +12,7 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import Span, TracerProvider
 
-from trajectory_guard import instrument, runtime, shared_board, uninstrument
+from trajectory_guard import TrajectoryGuardProcessor, instrument, runtime, shared_board, uninstrument
 
 CONVERSATION = "conversation-1"
 
@@ -112,6 +112,62 @@ def test_the_span_of_another_instrumentation_may_stand_for_the_same_agent(provid
             search_in_vain(other, 3)
         with inside(asking):
             assert taken() == "N"
+
+
+def test_the_agent_of_another_framework_beside_it_has_flags_of_its_own(provider: TracerProvider) -> None:
+    one, other = provider.get_tracer("one"), provider.get_tracer("other")
+    with one.start_as_current_span("request"):
+        working, looping = agent(one, "working"), agent(other, "looping")
+        with inside(looping):
+            search_in_vain(other, 3)
+        with inside(working):
+            assert taken() == "OBSERVE"
+        with inside(looping):
+            assert taken() == "N"
+
+
+def test_agents_of_two_providers_each_have_their_own_flag(provider: TracerProvider) -> None:
+    second = TracerProvider(shutdown_on_exit=False)
+    second.add_span_processor(TrajectoryGuardProcessor(tracer_provider=second))
+    for one, other in ((provider, second), (second, provider)):
+        looping, working = agent(one.get_tracer("x"), "looping"), agent(other.get_tracer("x"), "working")
+        with inside(looping, ends=True):
+            search_in_vain(one.get_tracer("x"), 3)
+            with inside(working, ends=True):
+                assert taken() == "OBSERVE"
+            assert taken() == "N"
+
+
+def test_an_agent_beside_it_that_has_ended_takes_no_flag_away(tracer: Any) -> None:
+    with tracer.start_as_current_span("request"):
+        looping, seen = agent(tracer, "looping"), []
+        for number in range(7):
+            with inside(looping):
+                search_in_vain(tracer)
+            with inside(agent(tracer, "short"), ends=True):
+                call(tracer, "price", f"{number * 7} EUR", item=number)
+            with inside(looping):
+                seen.append(taken())
+    assert seen == ["OBSERVE", "OBSERVE", "N", "NUDGE", "STOP", "STOP", "STOP"]
+
+
+def test_an_agent_that_asks_while_the_span_of_another_ends_is_not_given_its_flag(
+    tracer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board, seen = shared_board(), []
+    working, end_instance = agent(tracer, "working"), board.end_instance
+
+    def ask_before_it_has_ended(trajectory_id: str, instance: str) -> None:
+        with inside(working):
+            seen.append(taken())
+        end_instance(trajectory_id, instance)
+
+    with inside(working):
+        call(tracer, "price", "7 EUR", item=1)
+    with inside(agent(tracer, "looping"), ends=True):
+        search_in_vain(tracer, 5)
+        monkeypatch.setattr(board, "end_instance", ask_before_it_has_ended)
+    assert seen == ["OBSERVE"]
 
 
 def test_without_a_span_around_the_caller_the_run_that_acted_last_counts(tracer: Any) -> None:

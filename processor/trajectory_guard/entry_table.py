@@ -31,6 +31,9 @@ class CallerSite(Protocol):
     def run_of_caller(self, labels: Sequence[str]) -> tuple[str | None, str]:
         """See ``otel.callers``."""
 
+    def views_above(self, parent: Any) -> Sequence[Any]:
+        """A live span with the live spans above it, nearest first, by its context; empty if it is none of this site."""
+
 
 class EntryTable:
     """Thread-safe table of entries, the one used last at the end.

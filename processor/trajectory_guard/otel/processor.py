@@ -28,7 +28,7 @@ from trajectory_guard.dialects.table import KeySet, RowKeys, recognise_keys
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.locks import OwnedLock, holds_lock
 from trajectory_guard.logs import log_contained, log_recovery, log_verdict, log_without_content
-from trajectory_guard.otel.callers import run_of_caller
+from trajectory_guard.otel.callers import run_of_caller, views_in
 from trajectory_guard.otel.local_roots import ends_request, is_tool
 from trajectory_guard.otel.metrics import register
 from trajectory_guard.otel.sdk_spans import (
@@ -256,12 +256,14 @@ class TrajectoryGuardProcessor(SpanProcessor):
         attributes: Mapping[str, Any], reader: SpanReader, *, interesting: bool,
     ) -> None:  # fmt: skip
         """End a span that may concern the guard: by an attribute, by spans below it, or by the score of an answer."""
-        self._open.pop(context[SPAN_ID], None)
         above = self._above.pop(context[SPAN_ID], None)
-        if interesting:
-            self._end_interesting(span, view_of(span, context, parent, attributes, reader), context, parent)
-        elif above is not None and is_agent_span(above, self._table):  # known by its name alone
-            self.board.end_instance(self._conversation_of(above), above.span_id)
+        try:
+            if interesting:
+                self._end_interesting(span, view_of(span, context, parent, attributes, reader), context, parent)
+            elif above is not None and is_agent_span(above, self._table):  # known by its name alone
+                self.board.end_instance(self._conversation_of(above), above.span_id)
+        finally:  # not before: the run of an agent without a live span may be anybody's (``callers``)
+            self._open.pop(context[SPAN_ID], None)
         if self.board.quality is not None:
             self._score(span, attributes)
 
@@ -321,7 +323,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self.board.finish_recoveries(self._conversations.find(context[TRACE_ID]) or trace_id, trace_id, ended=ended)
 
     def _step(self, view: SpanView, row: RowKeys, keys: KeySet, parent: trace.SpanContext | None) -> StepRecord | None:
-        above = self._views_above(parent)
+        above = self.views_above(parent)
         if above and repeats_above(view, row.row, above, self._table):
             return None
         return read_known_step(view, row, keys, above, self._conversation_of, self._table)
@@ -362,9 +364,9 @@ class TrajectoryGuardProcessor(SpanProcessor):
     # --- identity and usage ----------------------------------------------------------------------------------
 
     def _ancestors(self, span: ReadableSpan) -> list[SpanView]:
-        return self._views_above(span.parent)
+        return self.views_above(span.parent)
 
-    def _views_above(self, parent: trace.SpanContext | None) -> list[SpanView]:
+    def views_above(self, parent: trace.SpanContext | None) -> list[SpanView]:
         """The live spans above a span, nearest first, with their names and attributes as they are at this moment.
 
         Some frameworks put tools below the model call that asked for them (Pipecat), which has ended by then.
@@ -392,7 +394,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
     def run_of_caller(self, labels: Sequence[str]) -> tuple[str | None, str]:
         """As ``otel.callers.run_of_caller``; of no run and no trace if that fails."""
         try:
-            return run_of_caller(labels, self._views_above, self._table)
+            return run_of_caller(labels, views_in(self.board.processors), self._table)
         except Exception as error:
             self._contain("caller", error)
             return None, ""
