@@ -141,3 +141,21 @@ def test_a_state_with_copies_survives_saving() -> None:
         state = engine.load_state(state.to_bytes())
     assert expected is not None
     assert expected.level is Level.STOP
+
+
+# Found: every later call of it raised an error in the engine, so that the loop was never found.
+@pytest.mark.parametrize("labelled", [True, False], ids=["labels", "times"])
+@pytest.mark.parametrize("turn", [(1, 2, 1), (1, 2, 1, 1), (1, 1, 2, 1), (1, 2, 1, 3, 1), (2, 1, 3, 1)])
+def test_a_call_that_one_turn_made_twice_beside_something_new_is_found_in_later_turns(
+    turn: tuple[int, ...], labelled: bool
+) -> None:
+    parallel = [one._replace(batch="first", timestamp=at / 100, duration=1.0) for at, one in enumerate(reads(*turn))]
+    later = [one._replace(batch=str(at), timestamp=2.0 + at) for at, one in enumerate(reads(*[1] * TURNS))]
+    steps = [
+        one._replace(step_id=f"{at:016x}", batch=one.batch if labelled else None)
+        for at, one in enumerate([*parallel, *later])
+    ]
+
+    verdicts = evaluate(steps)[len(turn) :]
+
+    assert (first_level(verdicts, Level.NUDGE), first_level(verdicts, Level.STOP)) == (2, 4)

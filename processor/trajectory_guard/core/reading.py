@@ -264,7 +264,8 @@ class Reader:
         if key == known and own_progress <= first:  # a long stutter, beyond the window of remembered steps
             count += current != last_batch
             seen.repeats, seen.first_repeat = max(seen.repeats, count), min(seen.first_repeat, first)
-        run.repeat_streak = (key, seen.repeats, seen.first_repeat, current)
+        if before or seen.copy_of < 0:  # no streak begins at a copy: it has no index of its own
+            run.repeat_streak = (key, seen.repeats, seen.first_repeat, current)
 
     def _normalise_volatile(self, state: TrajectoryState, run: Run, seen: Observation, previous: int) -> Symbol:
         """The symbol of a result that differs from the last one: the old symbol if only volatile parts differ.
