@@ -142,3 +142,30 @@ async def test_the_next_attempt_does_not_wait_for_years():
         async with delivering(settings(exporters, deadline_s=20.0)) as delivery:
             await delivery.deliver(spans(range(3)))
     assert backend.spans.total() == 3
+
+
+# Found: a backend that asked for a pause beyond queue.deadline_s was named in no log line.
+@pytest.mark.parametrize(
+    "answer",
+    [
+        status(429, "slow down", retry_after="30"),
+        status(503, "slow down", retry_after="9"),
+        refuse(StatusCode.RESOURCE_EXHAUSTED, "slow down", retry_after_s=60.0),
+        refuse(StatusCode.UNAVAILABLE, "slow down", retry_after_s=30.0),
+        refuse(StatusCode.UNAUTHENTICATED, "slow down"),
+    ],
+)
+async def test_a_backend_that_leaves_no_time_for_another_attempt_is_named_in_the_log(answer, caplog):
+    async with http_backend() as http, grpc_backend() as grpc:
+        http.always = grpc.always = answer
+        retry = {"retry_on_failure": {"initial_interval_s": 9.0}}
+        over_http = "status" in answer.__qualname__
+        exporters = {"otlphttp": {"endpoint": http.endpoint, **retry}} if over_http else {"otlp": otlp(grpc, **retry)}
+        async with delivering(settings(exporters, deadline_s=4.0)) as delivery:
+            for number in range(3):
+                with pytest.raises(UnavailableError):
+                    await delivery.deliver(spans([number]))
+    said = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert len(said) == 1
+    assert "slow down" in said[0]
+    assert said[0].endswith("; there is no time for another attempt")

@@ -128,10 +128,11 @@ class Sender:
                 if self._clock() - began > error.patience_s:
                     raise PermanentExportError(str(error), divisible=True) from error
                 pause_s = backoff.next_pause_s(error.retry_after_s)
-                over = self._clock() + pause_s > give_up_at() or (stop is not None and stop.is_set())
-                if not over:
-                    self._report("retry", f"{error}; the next attempt is in {pause_s:.1f} s")
-                    over = await _paused(pause_s, stop)
+                over = self._clock() + pause_s > give_up_at()
+                if stop is None or not stop.is_set():
+                    then = "there is no time for another attempt" if over else f"the next attempt is in {pause_s:.1f} s"
+                    self._report("retry", f"{error}; {then}")
+                over = over or await _paused(pause_s, stop)
                 if over:
                     raise GaveUpError(str(error), items=part.items, retry_after_s=error.retry_after_s) from error
             self._metrics.add(catalogue.RETRIES, exporter=self.name)
