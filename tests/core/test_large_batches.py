@@ -159,3 +159,19 @@ def test_a_call_that_one_turn_made_twice_beside_something_new_is_found_in_later_
     verdicts = evaluate(steps)[len(turn) :]
 
     assert (first_level(verdicts, Level.NUDGE), first_level(verdicts, Level.STOP)) == (2, 4)
+
+
+# Found: a look at something that one turn made twice turned the next step, whatever it was, into a wait.
+@pytest.mark.parametrize(
+    "tool, result",
+    [("get_status", "No results found."), ("poll", "[]"), ("check_status", "No builds found."), ("poll_queue", "[]")],
+)
+def test_a_copy_of_a_wait_makes_no_wait_of_the_next_step(tool: str, result: str) -> None:
+    look, call = record(tool, {"of": "build"}, result), record("search", {"q": "a"}, "3 of 5 complete")
+
+    def levels(first: list[StepRecord]) -> list[str]:
+        steps = turns([call], [look], first, [call], [call], [call], [call], [call])[: len(first) + 7]
+        return [str(one.level) for one in evaluate(steps)[-5:] if one is not None]
+
+    assert levels([look, call, look]) == levels([look, call])
+    assert "NUDGE" in levels([look, call])

@@ -58,15 +58,18 @@ def weigh(run: Run, seen: Observation, policy: ToolSettings | None, poll_patienc
     seen.certainty = _certainty(seen, policy, pause_s, paced=paced)
     seen.pace = _pace(seen, pause_s)
     works = False
+    has_index = seen.copy_of < 0  # that of a copy is given to the next step
     if seen.certainty is Certainty.WAITING:
-        run.waits = (*run.waits[1 - _KEPT_WAITS :], run.index)
-        if paced or _says_that_it_waits(seen, policy):
+        if has_index:
+            run.waits = (*run.waits[1 - _KEPT_WAITS :], run.index)
+        if has_index and (paced or _says_that_it_waits(seen, policy)):
             run.last_stated_wait = run.index
     elif seen.repeats > 1 and _is_lap_with_wait(run, seen):
         works = _is_working_lap(run, seen)
         _weigh_lap(run, seen, works=works)
     if seen.certainty is Certainty.WAITING:
-        run.last_waiting = run.index
+        if has_index:
+            run.last_waiting = run.index
         _give_time(seen, poll_patience, works=works)
     elif seen.others_progress:  # their progress may have changed the state that this call reads
         seen.certainty = weakest(seen.certainty, Certainty.LIKELY)
