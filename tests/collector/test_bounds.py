@@ -153,6 +153,26 @@ def test_trajectories_that_are_at_rest_and_give_way_to_new_ones_are_counted_apar
     assert found == ([10, 0] if reason == "full" else [0, 10])
 
 
+def test_short_memory_evicts_idle_trajectories_once_nothing_else_can_be_freed() -> None:
+    """They would keep the memory above its limit, and all senders refused, until ``idle_ttl_s``, an hour by default."""
+    clock = Clock()
+    scorer = new_scorer(clock=clock)
+    for at in range(40):
+        clock.now += 0.0 if at != 20 else 301.0
+        scorer.score(request(tool(f"s{at}", conversation=f"c{at}", trace=f"t{at}", at=at)))
+    while scorer.registry.kept_bytes:
+        assert scorer.shed()
+    assert len(scorer.registry) == 40
+    for left in (30, 22, 20):
+        assert scorer.shed()
+        scorer.maintain()
+        assert len(scorer.registry) == left
+    assert not scorer.shed()  # the others are in use
+    scorer.maintain()
+    assert [trajectory.key[1] for trajectory in scorer.registry] == [f"c{at}" for at in range(20, 40)]
+    assert counted(scorer.metrics, "trajectory_guard_evictions_total", reason="memory") == 20
+
+
 def test_idle_trajectories_are_evicted() -> None:
     clock = Clock()
     scorer = new_scorer(GuardConfig(idle_ttl_s=100), clock=clock)

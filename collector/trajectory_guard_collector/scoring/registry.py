@@ -67,14 +67,9 @@ class TrajectoryRegistry:
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        config: GuardConfig,
-        limits: Trajectories,
-        counts: ScoringCounts,
-        *,
+        self, engine: Engine, config: GuardConfig, limits: Trajectories, counts: ScoringCounts, *,
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.engine = engine
         self._config = config
         self._limits = limits
@@ -90,6 +85,7 @@ class TrajectoryRegistry:
         self._active: set[Pace] = set()  # paces of the items that arrived since the last evaluation
         self._items: dict[bytes, Item] = {}
         self.kept_bytes = self.replayed_row = 0
+        self._surplus = 0  # trajectories to evict, if they are idle, because memory is short
         self._flagged: BoundedTable[Key, Flagged] = BoundedTable(limits.max_flagged)
         self._pending_tags: BoundedTable[bytes, Attributes] = BoundedTable(limits.max_flagged)
         self._evicted_keys: list[Key] | None = None
@@ -385,21 +381,30 @@ class TrajectoryRegistry:
             self._compact(oldest)
         while self._all:
             oldest = next(iter(self._all.values()))
-            full = len(self._all) > self._config.max_trajectories
-            if not full and now - oldest.last_used <= self._config.idle_ttl_s:
+            idle_s, full = now - oldest.last_used, len(self._all) > self._config.max_trajectories
+            was_idle, too_long = idle_s > self._limits.reorder_s, idle_s > self._config.idle_ttl_s
+            if not (full or too_long or (was_idle and self._surplus > 0)):
                 break
-            was_idle = now - oldest.last_used > self._limits.reorder_s
-            events += self._evict(oldest, ("full_idle" if was_idle else "full") if full else "idle")
+            self._surplus -= 1
+            reason = ("full_idle" if was_idle else "full") if full else "idle" if too_long else "memory"
+            events += self._evict(oldest, reason)
+        self._surplus = 0
         return events
 
     def shed(self) -> bool:
-        """Free the least recently used half of single steps and of pending tags. Returns whether there were steps."""
+        """Free the least recently used half of single steps and of pending tags. Returns whether there was anything.
+
+        Of trajectories without single steps the next maintenance evicts a quarter, as far as they are idle.
+        """
         some = bool(self._open)
         for trajectory in list(islice(self._open.values(), (len(self._open) + 1) // 2)):
             trajectory.seen.shed()
             if trajectory.key not in self._dirty and trajectory.waiting is None:  # else it is about to be evaluated
                 self._compact(trajectory)
         self._pending_tags.shed()
+        if not some and self._all:
+            some = self._clock() - next(iter(self._all.values())).last_used > self._limits.reorder_s
+            self._surplus = (len(self._all) + 3) // 4 * some
         return some
 
     def _compact(self, trajectory: Trajectory) -> None:

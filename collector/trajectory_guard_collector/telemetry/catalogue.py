@@ -150,7 +150,8 @@ RECOVERIES: Final = _ours(guard.RECOVERIES, (SERVICE, AGENT), "near the number o
 ACTIVE: Final = _ours(guard.ACTIVE, (), "below `max_trajectories`")
 EVICTIONS: Final = _ours(
     guard.EVICTIONS, ("reason",), "`full` 0; else raise `max_trajectories`",
-    "trajectories evicted: idle; over the limit and idle for `reorder_s` (full_idle); over it and in use (full)",
+    "trajectories evicted: idle; over the limit and idle for `reorder_s` (full_idle); over it and in use (full); "
+    "idle for `reorder_s` while memory is short (memory)",
 )  # fmt: skip
 ERRORS: Final = _ours(
     guard.ERRORS, ("where",), "0; see the log for the first of each kind", "errors of the collector itself, contained"

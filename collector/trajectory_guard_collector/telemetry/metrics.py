@@ -359,7 +359,7 @@ class ScoringCounts:
         self._add_one(catalogue.REEVALUATED_STEPS)
 
     def eviction(self, reason: str) -> None:
-        """Count an evicted trajectory: ``idle``, or over the limit: ``full`` if it was in use, else ``full_idle``."""
+        """Count an evicted trajectory; the catalogue has the reasons."""
         self._add(catalogue.EVICTIONS, reason=reason)
 
     def evicted_runs(self, runs: int) -> None:
