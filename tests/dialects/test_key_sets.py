@@ -41,7 +41,8 @@ def plain_dialect(span: SpanView, table: DialectTable) -> Dialect | None:
         return None
     if any(attributes.get(key) == value for key, value in table.copies):
         return None
-    return next((row for row in table.tool_rows if row.matches(span)), None)
+    in_scope = (row for row in table.tool_rows if not row.scopes or span.scope.startswith(row.scopes))
+    return next((row for row in in_scope if row.matches(span)), None)
 
 
 def plain_metadata(attributes: Mapping[str, Any], table: DialectTable) -> Mapping[str, Any]:
@@ -85,11 +86,19 @@ def plain_batch(span: SpanView, table: DialectTable) -> str | None:
 
 
 def plain_is_agent(span: SpanView, table: DialectTable) -> bool:
-    return any(test(span) for _, test in table.agent_tests) or plain_by_span_name(span, table) is not None
+    return (
+        any(key in span.attributes and test(span) for key, test in table.agent_tests)
+        or plain_by_span_name(span, table) is not None
+    )
 
 
 def plain_is_graph(span: SpanView, table: DialectTable) -> bool:
     return span.scope in table.graph_scopes or any(key in span.attributes for key in table.graph_markers)
+
+
+def plain_is_node(span: SpanView, table: DialectTable) -> bool:
+    of_graph = "langchain" in span.scope or "langgraph" in span.scope or plain_is_graph(span, table)
+    return of_graph or span.name in table.placeholders
 
 
 def plain_instance(span: SpanView, above: Sequence[SpanView], table: DialectTable) -> str | None:
@@ -100,9 +109,7 @@ def plain_instance(span: SpanView, above: Sequence[SpanView], table: DialectTabl
         if one:
             return one
     for at, span_above in enumerate(above):
-        node = "langchain" in span_above.scope or "langgraph" in span_above.scope
-        node = node or plain_is_graph(span_above, table) or span_above.name in table.placeholders
-        if plain_is_agent(span_above, table) and not node:
+        if plain_is_agent(span_above, table) and not plain_is_node(span_above, table):
             return plain_resumed(span_above, above[at + 1 :], table)
     return None
 
@@ -112,7 +119,7 @@ def plain_resumed(span: SpanView, above: Sequence[SpanView], table: DialectTable
         for outer in above:
             if plain_dialect(outer, table) is not None:
                 break
-            if plain_is_agent(outer, table) and outer.name not in table.placeholders:
+            if plain_is_agent(outer, table) and not plain_is_node(outer, table):
                 return f"{outer.span_id}/{plain_agent_span_name(span, table) or span.name}"
     return span.span_id
 

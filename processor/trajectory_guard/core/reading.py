@@ -220,14 +220,15 @@ class Reader:
             failed_before = seen.in_a_row and run.failure != NO_FAILURE
             failed_again = failed_before and seen.outcome == ERROR and not step.stated
             seen.fails_otherwise = failed_again and checksum(seen.signature or "") != run.failure
+            put_off = not seen.in_a_row and _is_put_off_again(run, seen) and not _has_advanced(state, seen)
             # nothing was done between two failures of one call: other words for the failure are nothing new
-            if (failed_again or _is_put_off_again(run, seen)) and not _has_advanced(state, seen):
+            if failed_again and not _has_advanced(state, seen):
                 seen.result = history.results[previous]
             else:
                 seen.result = self._normalise_volatile(state, run, seen, previous)
             seen.noisy = history.results[previous] == seen.result
-            seen.progress = seen.result_changed = not seen.noisy and seen.outcome != DENIED
-            if seen.result_changed:
+            seen.progress = seen.result_changed = not (seen.noisy or put_off) and seen.outcome != DENIED
+            if seen.result_changed or put_off:
                 seen.form = UNKNOWN
         if seen.progress or not seen.result:
             return  # a result that this call returned before, though not the last time, is no progress
