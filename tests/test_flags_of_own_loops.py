@@ -203,6 +203,24 @@ def test_a_stop_that_nobody_took_does_not_end_the_next_request(tracer: Any) -> N
         assert taken() == "OBSERVE"
 
 
+@pytest.mark.parametrize("healthy", [1, 3])
+def test_a_stop_that_nobody_took_does_not_end_the_next_request_if_that_has_a_finding_of_its_own(
+    tracer: Any, healthy: int
+) -> None:
+    """Nobody asks before the finding, which alone would be no reason to do anything."""
+    with tracer.start_as_current_span("request"):
+        search_in_vain(tracer, 3)
+        assert taken() == "N"
+        search_in_vain(tracer, 2)
+        assert shared_board().read(CONVERSATION).level == "STOP"
+    with tracer.start_as_current_span("request"):
+        for number in range(healthy):
+            call(tracer, "price", f"{number * 7} EUR", item=number)
+        search_in_vain(tracer, 2)
+        assert shared_board().read(CONVERSATION).level != "STOP"
+        assert taken() != "STOP"
+
+
 def test_a_stop_of_a_circle_does_not_end_the_next_request(tracer: Any) -> None:
     with tracer.start_as_current_span("request"):
         for _ in range(10):

@@ -81,11 +81,16 @@ class RunFlag:
     def raise_for(self, verdict: Verdict) -> None:
         """Raise the flag for a verdict with a finding."""
         self.last = verdict
-        self.expired = False
+        self.clear_expired()
         self.nudge = verdict if verdict.nudge is not None else self.nudge
         verdict = verdict.with_certificate_of(self.pending)
         if self.pending is None or verdict.level.rank >= self.pending.level.rank:
             self.pending = verdict
+
+    def clear_expired(self) -> None:
+        """Clear a stop that nobody has taken before its trace ended, and the nudge before it."""
+        if self.expired:
+            self.pending, self.nudge, self.expired = None, None, False
 
     def put_back(self, verdict: Verdict) -> None:
         """Raise the flag again for a verdict that it was taken with, unless it has been raised since."""
@@ -219,9 +224,9 @@ class Entry:
             self._end_hand_taken()
         own, relay = self.flag(run), self.state.relay
         between = self.flag(relay.label) if relay is not None else own
-        for flag in (own, between):
-            if take and flag.expired:
-                flag.pending, flag.nudge, flag.expired = None, None, False
+        if take:
+            own.clear_expired()
+            between.clear_expired()
         one, other = own.pending, between.pending
         return own if other is None or (one is not None and one.level.rank >= other.level.rank) else between
 
