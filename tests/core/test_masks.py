@@ -161,10 +161,11 @@ EMPTY = ["", "  \n", "[]", "{}", "null", "None", '""', "''", "()", "[[]]", "NaN"
          "0 results", "0 rows returned", "No matching documents found", "Nothing found", "not found", '{"results": []}', '{"result": null}',
          '{"data": {}, "status": "ok"}', '{"items": [], "total": 0}', "no output", "- No hits -", '{"artikel": [], "anzahl": 0}', '{"messages": [], "resultSizeEstimate": 0}',
          '{"took": 3, "hits": {"total": 0, "hits": []}}', '{"ok": true, "messages": {"total": 0, "matches": []}}', "| id | name |\n|----|------|",
-         " id | name \n----+------\n(0 rows)\n", " id \n----\n(0 rows)", "Empty set (0.00 sec)", "Empty DataFrame\nColumns: [a, b]\nIndex: []"]  # fmt: skip
+         " id | name \n----+------\n(0 rows)\n", " id \n----\n(0 rows)", "Empty set (0.00 sec)", "Empty set, 1 warning (0.01 sec)", "Empty set", "Empty DataFrame\nColumns: [a, b]\nIndex: []"]  # fmt: skip
 NOT_EMPTY = ["0", "false", "0 failed", "3 results", "no", "No errors, all 12 tests passed", '{"results": [0]}', '{"error": null}', '{"a": 1}',
              "No results for the first query, but 3 for the second", "[0]", "[null]", "None of the files changed", "No problem!", "x" * 500,
-             "No items left to do: the order has been shipped to the customer", '{"results": [], "hint": "a", "next": "b", "page": 1}', '{"errors": [], "failed": 0}', '{"deleted": true, "orphans": [], "count": 0}', '{"id": 7, "tags": [], "views": 0}',
+             "No items left to do: the order has been shipped to the customer", '{"results": [], "hint": "a", "next": "b", "page": 1}', '{"errors": [], "failed": 0}', '{"deleted": true, "orphans": [], "count": 0}', '{"artifacts": [], "exit_code": 0}', '{"files": [], "elapsed_ms": 0}', '{"jobs": [], "code": 0}',
+             "Empty set of fixtures was replaced by the new one", "Empty DataFrame handling is fixed", '{"id": 7, "tags": [], "views": 0}',
              "| id | name |\n|----|------|\n| 1 | a |", "Report\n------", " id \n----\n(1 row)", "diff --git a b\n+++", '{"a": {"b": {"c": {"d": [], "n": 0}}}}']  # fmt: skip
 
 

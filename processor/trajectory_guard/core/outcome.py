@@ -127,7 +127,7 @@ _EMPTY_PHRASE: Final = re.compile(
     r"|^\W*(?:i |we |your search |the search |sorry,? )?(?:could not|couldn['\u2019]t|was unable to|unable to|did not"
     rf"|didn['\u2019]t) (?:find|match|return) (?:any|a|anything){_REST}"
     rf"|^\W*(?:sorry, )?nothing (?:here|matched|matches|to show|was found){_REST}|^the list is empty\W*$"
-    r"|^empty (?:set|dataframe)\b",
+    r"|^empty set(?:, \d{1,9} warnings?)?(?: \([\d.]{1,12} sec\))?\W*$|^empty dataframe(?: columns:|\W*$)",
     re.IGNORECASE,
 )
 _WRAPPING: Final = ("result", "output")
@@ -204,6 +204,8 @@ def _counts_nothing(value: dict[str, Any], depth: int = 1) -> bool:
     (True, True)
     >>> _counts_nothing({"errors": [], "failed": 0}), _counts_nothing({"id": 7, "tags": [], "views": 0})
     (False, False)
+    >>> _counts_nothing({"files": [], "exit_code": 0}), _counts_nothing({"files": [], "retries": 0})
+    (False, False)
     """
     lists = counts = False
     for name, item in value.items():
@@ -212,7 +214,7 @@ def _counts_nothing(value: dict[str, Any], depth: int = 1) -> bool:
             lists = counts = True
         elif item == [] or (item == 0 and type(item) is int):
             lists = lists or (item == [] and key not in _COMPLAINTS)
-            counts = counts or (item == 0 and key not in _COMPLAINTS)
+            counts = counts or (item == 0 and key not in _NO_COUNTS and not is_volatile_key(key))
         elif not _is_incidental(item) or (item and not isinstance(item, str) and not _is_aside(key, item)):
             return False
     return lists and counts
@@ -223,6 +225,7 @@ def _is_aside(key: str, item: Any) -> bool:
     return key in _SUCCEEDED if item is True else is_volatile_key(key)
 
 
+_NO_COUNTS: Final = _COMPLAINTS | _EXIT_KEYS | {"code", "rc", "status"}
 _NO_ROWS: Final = r"\n\s{0,9}\(0 rows?\)"
 _RULED: Final = r"(?=[^\n]{0,300}[|+])(?=[^\n]{0,300}-)[|+:= -]{3,300}"
 _TABLE_WITHOUT_ROWS: Final = re.compile(
