@@ -99,9 +99,7 @@ class Run:
         "written",
     )  # fmt: skip
 
-    def __init__(
-        self, label: str, capacity: int, detectors: tuple[Detector, ...], first_superstep: int = -1
-    ) -> None:  # fmt: skip
+    def __init__(self, label: str, capacity: int, detectors: tuple[Detector, ...], first_superstep: int = -1) -> None:
         self.label = label
         self.index = 0
         self.history = History(capacity)

@@ -25,8 +25,6 @@ from trajectory_guard.core.tracking import model_calls
 FORMAT_VERSION: Final = 12
 MAX_NOISE_PROFILES: Final = 8
 MAX_RUNS: Final = 8
-_VISIT_FIELDS: Final = Visit._fields.index("trace")
-"""Fields of a visit that every process of this format reads; the trace is written beside them."""
 MakeDetectors = Callable[[], "tuple[Detector, ...]"]
 
 
@@ -161,11 +159,9 @@ class TrajectoryState:
             "denied": list(self.denied.items()),
             "counts": [self.episodes, self.nudges, self.recoveries, self.evicted_runs],
             "current": self.current,
-            "visit": list(self.visit[:_VISIT_FIELDS]) if self.visit is not None else None,
+            "visit": list(self.visit) if self.visit is not None else None,
             "relay": self.relay.to_plain() if self.relay is not None and only is None else None,
         }
-        if self.visit is not None and self.visit.trace is not None:
-            plain["visit_trace"] = self.visit.trace
         if self.handed_at >= 0:
             plain["handed"] = [self.worked_at, self.handed_at]
         if self.idle_at >= 0:
@@ -214,8 +210,8 @@ class TrajectoryState:
         state.worked_at, state.handed_at = plain.get("handed", (-1, -1))
         state.idle_at = plain.get("idle", -1)
         if plain["visit"] is not None:
-            *fields, named = plain["visit"]
-            state.visit = Visit._make((*fields, tuple(named), plain.get("visit_trace")))
+            *fields, named, trace = plain["visit"]
+            state.visit = Visit._make((*fields, tuple(named), trace))
         if plain["relay"] is not None:
             state.relay = Run.from_plain(plain["relay"], relay_detectors())
         state.model_calls = {label: model_calls.from_plain(one) for label, one in plain.get("model_calls", ())}
