@@ -140,9 +140,9 @@ class EntryTable:
     # --- reading ---------------------------------------------------------------------------------------------
 
     def caller_of(self, state: TrajectoryState) -> tuple[str, str]:
-        """Label of the run that a caller asks for who names none, and id of the trace in which it asks, if any.
+        """Label of the run whose flag a caller gets that names no run, and id of the trace in which it asks, if any.
 
-        The run is that of the agent's span around the caller, else the newest.
+        The run is that of the agent whose span is around the caller, else the one that acted last.
         """
         newest_first, trace_id = list(reversed(state.runs)), ""
         for one in list(self.processors):

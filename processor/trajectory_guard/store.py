@@ -282,7 +282,7 @@ class FlagBoard(QualityScores):
             publish(self)
 
     def finish_recoveries(self, trajectory_id: str, trace_id: str, *, ended: bool = True) -> None:
-        """Count the recoveries in a trace whose root span has ended, and with it the trace, if ``ended``."""
+        """Count the recoveries in a trace whose local root has ended; if ``ended``, let its pending stops expire."""
         if (entry := self.find(trajectory_id)) is None:
             return
         with entry.lock:
@@ -407,7 +407,7 @@ class FlagBoard(QualityScores):
     # --- reading ---------------------------------------------------------------------------------------------
 
     def read(self, trajectory_id: str, run: str | None = None) -> Flag:
-        """Return the flag without clearing it: that of ``run``, or, within ``mode``, of ``caller_of``."""
+        """Return the flag of a run without clearing it; by default that which ``caller_of`` finds, within ``mode``."""
         flag = self._flag(trajectory_id, run, take=False)
         return flag if run is not None else self.with_advice(trajectory_id, flag, take=False).within(self.config.mode)
 

@@ -293,11 +293,11 @@ class Engine:
     # --- loops between agents --------------------------------------------------------------------------------
 
     def _relay_of(self, state: TrajectoryState, ended: pingpong.Visit, step: StepRecord) -> Run:
-        """The run that the visits of the user turn make up. Its trace: within which an agent took over last."""
+        """The run whose steps are the visits of the user turn. Its trace is that of the last hand-over within one."""
         label = scope.label_of(pingpong.AGENTS, state.turns.get(""))
         run = state.relay
         pause = run is not None and 0.0 < run.last_end <= step.timestamp - self.settings.slow_gap_s
-        if run is None or run.label != label or pause or pingpong.begins_anew(run.trace_id, ended, step):
+        if run is None or run.label != label or pause or pingpong.begins_request(run.trace_id, ended, step):
             return Run(label, state.capacity, pingpong.relay_detectors())
         return run
 

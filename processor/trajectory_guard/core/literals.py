@@ -1,9 +1,9 @@
 """Reading Python literals out of the texts of an agent, as ``repr`` or a model writes them, in silence.
 
-Since Python 3.12 the compiler warns about an escape sequence that it does not know, as in ``'C:\\cats'``, where earlier
-ones kept silent. In a text that nobody wrote as code the warning would only be noise on the standard error of the host.
+The compiler warns about an escape sequence that it does not know, as in ``'C:\\cats'``; since Python 3.12 the warning
+is shown by default. In a text that nobody wrote as code it would only be noise on the standard error of the host.
 ``warnings.catch_warnings`` changes the whole process and is not safe between threads; a filter for a source of this
-name changes nothing for others.
+name changes nothing for other sources.
 """
 
 from __future__ import annotations

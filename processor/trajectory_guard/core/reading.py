@@ -320,7 +320,7 @@ class Reader:
 def _is_put_off_again(run: Run, seen: Observation) -> bool:
     """Whether a call fails as the step before it did, with an error that passes, such as a limit of the rate.
 
-    What moves in such errors, the seconds to wait or the id of a request, is no headway of the calls between them.
+    A change in such an error, as of the seconds to wait or the id of the request, is no progress of the calls between.
     """
     if seen.outcome != ERROR or run.failure != checksum(seen.signature or "") or seen.step.stated:
         return False

@@ -58,7 +58,7 @@ def weigh(run: Run, seen: Observation, policy: ToolSettings | None, poll_patienc
     seen.certainty = _certainty(seen, policy, pause_s, paced=paced)
     seen.pace = _pace(seen, pause_s)
     works = False
-    has_index = seen.copy_of < 0  # that of a copy is given to the next step
+    has_index = seen.copy_of < 0  # a copy gets none: its index would be that of the next step
     if seen.certainty is Certainty.WAITING:
         if has_index:
             run.waits = (*run.waits[1 - _KEPT_WAITS :], run.index)

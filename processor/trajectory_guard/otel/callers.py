@@ -1,4 +1,4 @@
-"""The run that a caller asks for who names none: by the spans above the place in the program where it asks."""
+"""The run whose flag a caller gets that names no run: found by the spans around the caller."""
 
 from __future__ import annotations
 

@@ -262,7 +262,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 self._end_interesting(span, view_of(span, context, parent, attributes, reader), context, parent)
             elif above is not None and is_agent_span(above, self._table):  # known by its name alone
                 self.board.end_instance(self._conversation_of(above), above.span_id)
-        finally:  # not before: the run of an agent without a live span may be anybody's (``callers``)
+        finally:  # not before: without its live span, the run may be taken for that of any caller (``callers``)
             self._open.pop(context[SPAN_ID], None)
         if self.board.quality is not None:
             self._score(span, attributes)

@@ -329,7 +329,7 @@ def nearest_instance(spans: Sequence[SpanView], table: DialectTable) -> tuple[Sp
 def _own_label(span: SpanView, table: DialectTable) -> str | None:
     """Label of the agent instance that a span stands for; None if for none, "" if it depends on the spans above.
 
-    ``_IN_GRAPH``: it is an agent of LangGraph, a node of the graph around it unless it is called as a tool.
+    ``_IN_GRAPH``: the span is that of a LangGraph agent, which is a node of the graph around it unless a tool calls it.
     """
     if not is_agent_span(span, table):
         return None

@@ -464,14 +464,14 @@ def advance(
     return begun, visit
 
 
-def begins_anew(handed_over_in: str | None, ended: Visit, step: StepRecord) -> bool:
-    """Whether a step begins another request: agents that hand over within a trace were at work in one that is left.
+def begins_request(handed_over_in: str | None, ended: Visit, step: StepRecord) -> bool:
+    """Whether a step begins another request: agents handed over within one trace, and the step is in another trace.
 
-    Where each agent has a trace of its own (agents in several services), another trace says nothing. Where both steps
-    answer one user message, it goes on.
+    Where each agent has a trace of its own (agents in several services), another trace says nothing. While the steps
+    answer one user message, the request goes on.
 
     Parameters:
-        handed_over_in: the trace within which one agent took over from another last, None if there was none.
+        handed_over_in: the trace of the last hand-over in which both agents had the same trace, None before the first.
         ended: the visit before the step.
     """
     if step.asked is not None and ended.run.endswith(f"/{step.asked}"):
