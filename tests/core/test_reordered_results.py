@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -94,3 +95,22 @@ def test_ranked_hits_in_another_order_are_nothing_new_to_another_query(shape: st
 def test_ranked_hits_of_which_one_is_new_each_time_are_left_alone(shape: str) -> None:
     found = [("search", {"q": q}, RANKED[shape]([f"Page {n} - new.example", *HITS], n)) for n, q in enumerate(QUERIES)]
     assert nudged(evaluate(steps(found))) is None
+
+
+TREES = ("amber", "birch", "cedar", "delta", "ember", "flint", "grove", "haven", "iris", "jade")
+
+
+# Found: a line below a numbered list was ignored, so that four runs with other figures were one answer.
+ANSWERED_BELOW: dict[str, Callable[[int], tuple[str, dict[str, Any], str]]] = {
+    "a figure": lambda n: (
+        "train", {"lr": 0.1 / (n + 1)}, f"Features by weight:\n1. age\n2. income\n3. region\naccuracy: 8{n}.{n * 7 % 10}",
+    ),
+    "an address": lambda n: (
+        "create_vm", {"name": TREES[n]}, f"Steps:\n1. image\n2. disk\n3. boot\nCreated with address 10.0.0.{n}",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ANSWERED_BELOW)
+def test_an_answer_below_a_list_that_stays_the_same_is_something_new(kind: str) -> None:
+    assert nudged(evaluate(steps([ANSWERED_BELOW[kind](n) for n in range(len(TREES))]))) is None

@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import repeat
+from itertools import repeat, takewhile
 from struct import pack
 from typing import Any, Final
 from zlib import crc32
@@ -380,7 +380,7 @@ def hits_form(result: str, values: Sequence[str] = ()) -> str:
 def _listed_form(result: str) -> str:
     """The lines of a list without their order, scores and other fractions; empty if they are no list of like lines.
 
-    A heading above ranked lines, and a line below them, tell nothing of the hits.
+    A heading above ranked lines tells nothing of the hits. A line below them may be the answer itself.
     """
     if len(result) > _MAX_LISTED_CHARS or result.count("\n") < _MIN_LISTED_LINES - 1:
         return ""
@@ -390,8 +390,9 @@ def _listed_form(result: str) -> str:
     lines = [line.strip() for line in result.splitlines() if line.strip()]
     ranked = [line[rank.end() :] for line in lines if (rank := _LIST_NUMBER.match(line)) is not None]
     if len(ranked) >= max(_MIN_LISTED_LINES, len(lines) - _LINES_AROUND):
-        lines = ranked
-    elif len(lines) < _MIN_LISTED_LINES or any(line[0] != lines[0][0] or line[0].isalnum() for line in lines):
+        below = takewhile(lambda line: _LIST_NUMBER.match(line) is None, reversed(lines))
+        return "\n".join([*sorted(_DECIMAL.sub("", line) for line in ranked), *map(mask_noise, below)])
+    if len(lines) < _MIN_LISTED_LINES or any(line[0] != lines[0][0] or line[0].isalnum() for line in lines):
         return ""
     return "\n".join(sorted(_DECIMAL.sub("", line) for line in lines))
 
