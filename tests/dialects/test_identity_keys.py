@@ -132,3 +132,11 @@ def test_calls_of_one_super_step_share_a_batch_label() -> None:
     assert batch_label(tool_view(extra={key: 2, namespace: "alice:1|tools:1"})) != one
     assert batch_label(tool_view(extra={key: 2}, trace_id="c" * 32)) != batch_label(tool_view(extra={key: 2}))
     assert batch_label(tool_view()) is None
+
+
+def test_an_attribute_of_the_application_named_path_is_no_part_of_a_task() -> None:
+    place = {"langgraph_step": 1, "langgraph_checkpoint_ns": "agent:1|look_up:1"}
+    task = {**place, "langgraph_path": ["__pregel_push", ["__pregel_pull", "agent"], 7, True]}
+    for extra in ({}, {"path": "/orders"}):
+        assert batch_label(tool_view(extra={"metadata": json.dumps(task), **extra})) is None
+        assert batch_label(tool_view(extra={"metadata": json.dumps(place), **extra})) is not None

@@ -157,7 +157,7 @@ def named_batch(span: SpanView, known: KeySet, metadata: Mapping[str, Any]) -> s
         namespace = metadata.get("langgraph_checkpoint_ns", "")
     graph = _unquote(namespace).rpartition("|")[0]
     if graph:
-        spread = attributes.get(f"{known.step_key.removesuffix('step')}path")
+        spread = attributes.get(f"{known.step_key.removesuffix('step')}path") if known.step_key else None
         if _is_task(spread or metadata.get("langgraph_path")):
             return None
     service = span.resource.get("service.name", "") if span.resource else ""  # each of two counts for itself
