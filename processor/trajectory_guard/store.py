@@ -217,10 +217,8 @@ class FlagBoard(QualityScores):
     def _evaluate(self, entry: Entry, step: StepRecord, *, again: bool = False) -> Verdict | None:
         """``again``: the step was evaluated and counted before, with less history."""
         state, instance = entry.state, step.run or ""
-        turn_before = state.turns.get(instance)
-        index = state.index
-        verdict = self.engine.observe(state, step)
-        if verdict is None:
+        turn_before, index, restarts = state.turns.get(instance), state.index, state.restarts
+        if (verdict := self.engine.observe(state, step)) is None:
             return None
         new = 0 if again else state.index - index
         new = entry.recount(new) if entry.discarded else new
@@ -234,6 +232,8 @@ class FlagBoard(QualityScores):
                 entry.replay = None
         if turn_before is not None and state.turns.get(instance) != turn_before:
             self._end_run(entry, label_of(instance, turn_before))
+        if state.restarts != restarts:
+            entry.flags.pop(state.current, None)  # it was that of the run before
         return self._booked(entry, verdict) if verdict.recovered or verdict.detections else verdict
 
     def report(self, step: StepRecord, finding: DetectionResult | None, measured: Mapping[str, Any]) -> Verdict:

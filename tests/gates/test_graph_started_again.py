@@ -69,7 +69,8 @@ class Job:
 
     def __init__(self) -> None:
         self.provider, self.exporter = TracerProvider(shutdown_on_exit=False), InMemorySpanExporter()
-        self.provider.add_span_processor(TrajectoryGuardProcessor(board=new_board(), tracer_provider=self.provider))
+        self.board = new_board()
+        self.provider.add_span_processor(TrajectoryGuardProcessor(board=self.board, tracer_provider=self.provider))
         self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
 
     def run(self, next_calls: Callable[[Sequence[BaseMessage]], list[Call]], prompts: Sequence[str]) -> list[str]:
@@ -114,6 +115,21 @@ def test_a_harness_tries_one_prompt_many_times(job: Job) -> None:
 
 def test_each_run_of_a_job_that_is_stuck_is_found(job: Job) -> None:
     assert job.run(is_stuck, ["Find the refund policy"] * 4) == ["NUDGE", "STOP"] * 4
+
+
+def test_a_run_is_not_given_the_flag_of_the_run_before(job: Job) -> None:
+    """A program that asks for the flag of its trace, as one without gates does."""
+    seen = []
+
+    def one_is_stuck(messages: Sequence[BaseMessage]) -> list[Call]:
+        if "ticket" not in str(messages[0].content):
+            return is_stuck(messages)
+        if rounds(messages):
+            seen.append(str(job.board.take(*job.board.trajectories).level))
+        return works_on_the_ticket(messages)
+
+    assert job.run(one_is_stuck, ["Find the refund policy", "Work on ticket 7"]) == ["NUDGE", "STOP"]
+    assert seen == ["OBSERVE"] * 3
 
 
 # --- the steps of such a job -----------------------------------------------------------------------------------

@@ -382,7 +382,7 @@ class Engine:
             state.begin_turn(instance, turn)
             state.denied = denied
         if state.current != run.label or not run.index:  # one without steps is new, or in place of another
-            state.runs.pop(run.label, None)
+            state.restarts += state.runs.pop(run.label, run) is not run
             state.runs[run.label] = run
             state.current = run.label
             if len(state.runs) > MAX_RUNS:

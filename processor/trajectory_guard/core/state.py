@@ -39,7 +39,8 @@ class TrajectoryState:
         trajectory_id: as in the records.
         index: steps taken so far, in all runs.
         capacity: steps remembered per run.
-        runs: the runs used last by label, newest last, at most ``MAX_RUNS``; evicted_runs: number of runs evicted.
+        runs: the runs used last by label, newest last, at most ``MAX_RUNS``; evicted_runs: number of runs evicted;
+            restarts: of runs that took the place of one of their label, not saved.
         turns: label of the current user turn by agent instance.
         step_ids: ids of recent steps, to ignore steps that are delivered twice.
         noise: noise profiles of repeated calls whose results differ (``volatile.NoiseProfile`` as lists).
@@ -57,7 +58,8 @@ class TrajectoryState:
 
     __slots__ = (
         "capacity", "current", "denied", "episodes", "evicted_runs", "handed_at", "idle_at", "index", "model_calls",
-        "noise", "nudges", "recoveries", "relay", "runs", "step_ids", "trajectory_id", "turns", "visit", "worked_at",
+        "noise", "nudges", "recoveries", "relay", "restarts", "runs", "step_ids", "trajectory_id", "turns", "visit",
+        "worked_at",
     )  # fmt: skip
 
     def __init__(self, trajectory_id: str, capacity: int) -> None:
@@ -69,7 +71,7 @@ class TrajectoryState:
         self.step_ids = Ring(capacity)
         self.noise: dict[str, list[Any]] = {}
         self.denied: dict[str, tuple[tuple[str, int], ...]] = {}
-        self.episodes = self.nudges = self.recoveries = self.evicted_runs = 0
+        self.episodes = self.nudges = self.recoveries = self.evicted_runs = self.restarts = 0
         self.current = ""
         self.visit: Visit | None = None
         self.relay: Run | None = None
