@@ -13,6 +13,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import Span, TracerProvider
 
 from trajectory_guard import TrajectoryGuardProcessor, instrument, runtime, shared_board, uninstrument
+from trajectory_guard.store import FlagBoard
 
 CONVERSATION = "conversation-1"
 
@@ -168,6 +169,16 @@ def test_an_agent_that_asks_while_the_span_of_another_ends_is_not_given_its_flag
         search_in_vain(tracer, 5)
         monkeypatch.setattr(board, "end_instance", ask_before_it_has_ended)
     assert seen == ["OBSERVE"]
+
+
+def test_a_processor_may_be_added_while_a_caller_is_looked_for() -> None:
+    """An application that makes a tracer provider for each of its tenants, at any time."""
+    first = TrajectoryGuardProcessor(board=FlagBoard())
+    looked_through = iter(first.board.processors)
+    assert next(looked_through) is first
+    second = TrajectoryGuardProcessor(board=first.board)
+    assert list(looked_through) == []
+    assert set(first.board.processors) == {first, second}
 
 
 def test_without_a_span_around_the_caller_the_run_that_acted_last_counts(tracer: Any) -> None:

@@ -137,6 +137,11 @@ class EntryTable:
             newest = list(islice(reversed(self._entries.values()), _FIND_AMONG))
         return next((entry.trajectory_id for entry in newest if key in entry.calls), None)
 
+    def add_processor(self, processor: CallerSite) -> None:
+        """Let a processor that reports spans to this table say who a caller is, for as long as it lives."""
+        with self.lock:  # a new set: others may be going through the one before
+            self.processors = WeakSet([*self.processors, processor])
+
     # --- reading ---------------------------------------------------------------------------------------------
 
     def caller_of(self, state: TrajectoryState) -> tuple[str, str]:

@@ -125,7 +125,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         provider = meter_provider or otel_metrics.get_meter_provider()
         self._latency = register(provider.get_meter(telemetry.SCOPE), self.board)
         follow(self)
-        self.board.processors.add(self)
+        self.board.add_processor(self)
 
     def configure(self, config: GuardConfig) -> None:
         """Update every value that depends on the configuration; called again when the process adopts another one."""
