@@ -309,3 +309,17 @@ def test_a_function_that_throws_under_laminar_for_javascript_failed() -> None:
     step = step_of(span_view(attributes, "read_file", events=[thrown]))
     assert (step.outcome_type, step.result) == ("error", "Error: no such file: /a")
     assert step_of(span_view(attributes, "read_file")).outcome_type == "success"
+
+
+@pytest.mark.parametrize(
+    "written",
+    ['[{"content": "7"}]', "7", ("7",), ["7"], "[]", '["7"]', '[{"role": "tool"}]', "[" * 100_000, 7, {"content": "7"}],
+    ids=lambda written: str(written)[:20],
+)
+def test_a_call_of_tanstack_is_read_whatever_its_messages_are(written: Any) -> None:
+    attributes = {
+        "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "get_order", "tanstack.ai.tool.outcome": "success",
+        "gen_ai.input.messages": written, "gen_ai.output.messages": written,
+    }  # fmt: skip
+    step = step_of(span_view(attributes, "execute_tool get_order"))
+    assert (step.tool_name, step.outcome_type == "error") == ("get_order", False)

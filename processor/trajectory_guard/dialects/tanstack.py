@@ -30,7 +30,7 @@ def _unwrap(span: SpanView, raw: RawCall) -> RawCall:
 def _content(written: Any) -> Any:
     """The content of the only message; as found if it is none."""
     try:
-        (message,) = parse_json(written)
+        (message,) = parse_json(written) if isinstance(written, str) else written
         return message["content"]
     except (ValueError, TypeError, LookupError, RecursionError):
         return written
