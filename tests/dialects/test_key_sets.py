@@ -109,8 +109,13 @@ def plain_instance(span: SpanView, above: Sequence[SpanView], table: DialectTabl
         if one:
             return one
     for at, span_above in enumerate(above):
-        if plain_is_agent(span_above, table) and not plain_is_node(span_above, table):
+        called_by = above[at + 1 : at + 2]
+        if not plain_is_agent(span_above, table):
+            continue
+        if not plain_is_node(span_above, table):
             return plain_resumed(span_above, above[at + 1 :], table)
+        if called_by and plain_dialect(called_by[0], table) is not None:
+            return span_above.span_id  # no node of the graph that makes this call
     return None
 
 
