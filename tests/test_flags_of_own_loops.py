@@ -98,7 +98,7 @@ def test_an_agent_that_has_not_acted_yet_is_not_given_the_flag_of_another(tracer
 
 
 def test_a_program_around_an_agent_is_given_its_flag(tracer: Any) -> None:
-    """A loop of one's own asks below a span of its own; the framework's span of the agent is further down."""
+    """A program asks below a span of its own; the framework's span of the agent is further down."""
     with inside(agent(tracer, "application"), ends=True):
         with inside(agent(tracer, "framework")):
             search_in_vain(tracer, 3)

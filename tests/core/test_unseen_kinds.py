@@ -465,7 +465,7 @@ def test_clicks_beside_the_mark_are_found_by_the_unchanged_screen(shape: str) ->
 
 @pytest.mark.parametrize("name", ["2026-05-12T08_{:02}_{:02}_123Z-debug-0.log", "build-20260512-08{:02}{:02}.log"])
 def test_a_build_that_fails_alike_is_found_though_its_log_has_another_name(name: str) -> None:
-    """A name with a stamp counted as another error, and each edit between two builds as work that made headway."""
+    """A name with a stamp counted as another error, and each edit between two builds as work that led on."""
     laps = [
         call
         for at in range(16)
@@ -492,7 +492,7 @@ PUT_OFF = {
 
 @pytest.mark.parametrize("kind", PUT_OFF)
 def test_calls_that_are_put_off_in_turns_are_advised_to_wait_and_never_stopped(kind: str) -> None:
-    """What moves in the error counted as headway, so that two calls in turns hammered a service for ever."""
+    """What moves in the error counted as progress, so that two calls in turns hammered a service for ever."""
     calls = [("fetch", {"page": 1 + at % 2}, PUT_OFF[kind](at), "error") for at in range(30)]
     verdicts = evaluate(steps(calls, gap=1.5))
     assert (nudged(verdicts) or 99) <= 12

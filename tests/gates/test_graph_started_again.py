@@ -1,4 +1,4 @@
-"""A job that runs one graph again and again below one span, observed only: nothing is held against two of its runs.
+"""A job that runs one graph again and again below one span, observed only: each run is evaluated by itself.
 
 A script over a list of tickets, a harness that tries one prompt ten times: spans name neither a thread nor an agent.
 LangGraph's super-steps show where a graph was started again.
@@ -170,7 +170,7 @@ def test_super_steps_of_two_graphs_count_for_themselves() -> None:
     assert "S" in levels(both, calls=2)
 
 
-def test_labels_without_a_super_step_begin_nothing_anew() -> None:
+def test_labels_without_a_super_step_begin_no_run() -> None:
     assert "S" in levels([f"message {20 - at}" for at in range(10)])
     assert "S" in levels([f"trace/{90 - at:016d}" for at in range(10)])
 
