@@ -281,7 +281,7 @@ class FlagBoard(QualityScores):
                 self._recovered(self.engine.finish_recovery(entry.state, run))
             publish(self)
 
-    def finish_recoveries(self, trajectory_id: str, trace_id: str, *, ended: bool = True) -> None:
+    def finish_recoveries(self, trajectory_id: str, trace_id: str, *, ended: bool) -> None:
         """Count the recoveries in a trace whose local root has ended; if ``ended``, let its pending stops expire."""
         if (entry := self.find(trajectory_id)) is None:
             return

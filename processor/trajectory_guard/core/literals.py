@@ -13,7 +13,7 @@ import warnings
 from typing import Any, Final, cast
 
 SOURCE: Final = "<text of an agent>"
-"""What the compiler calls a source that is read here."""
+"""The name under which the compiler knows the texts that are read here."""
 
 for _category in (SyntaxWarning, DeprecationWarning):
     warnings.filterwarnings("ignore", category=_category, module=SOURCE)

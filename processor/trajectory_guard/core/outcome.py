@@ -198,7 +198,7 @@ def _is_empty_wrapper(text: str) -> bool:
 
 
 def _counts_nothing(value: dict[str, Any], depth: int = 1) -> bool:
-    """Whether an object holds an empty list beside a count of 0, under any names, two levels deep at most.
+    """Whether an object has an empty list beside a count of 0, under any names, two levels deep at most.
 
     >>> _counts_nothing({"artikel": [], "anzahl": 0}), _counts_nothing({"took": 3, "hits": {"total": 0, "hits": []}})
     (True, True)

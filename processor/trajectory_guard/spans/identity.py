@@ -299,7 +299,7 @@ def named_instance(
         enclosing = _unquote(metadata.get("langgraph_checkpoint_ns", "")).rpartition("|")[0]
         if enclosing:
             return enclosing if not enclosing[MAX_NAME_CHARS:] else bounded_name(enclosing)
-    for one in ancestors:
+    for one in ancestors:  # as ``nearest_instance``, without the calls that it would cost at each step
         label = _own_label(one, table)
         if label is _IN_GRAPH:
             found = nearest_instance(ancestors, table)

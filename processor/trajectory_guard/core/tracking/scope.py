@@ -99,7 +99,7 @@ def is_boundary(run: Run, step: StepRecord, gap_s: float, pause_s: float) -> boo
     if step.turn is None and step.trace_id is not None and run.trace_id is not None and step.trace_id != run.trace_id:
         return True
     before = run.batch_label
-    if before is not None and step.batch is not None and step.batch < before and falls(run, step.batch):
+    if before is not None and step.batch is not None and step.batch < before and falls(before, step.batch):
         return True
     if gap_s >= pause_s:
         return True
@@ -116,21 +116,20 @@ def superstep(batch: str | None) -> int:
     return int(number) if mark and len(number) == SUPERSTEP_CHARS and number.strip().isdecimal() else -1
 
 
-def falls(run: Run, batch: str) -> bool:
-    """Whether the super-step of a batch has a lower number than the one before it, in the same trace and graph.
+def falls(before: str, batch: str) -> bool:
+    """Whether the super-step of a batch has a lower number than that of the batch before it, in one trace and graph.
 
     LangGraph counts the super-steps of a graph from its start, so the graph has been started again, or runs several
     times side by side, by a program that names no thread.
     """
-    before = run.batch_label
-    if before is None or before.rpartition("/")[0] != batch.rpartition("/")[0]:
-        return False
-    return -1 < superstep(batch) < superstep(before)
+    same_graph = before.rpartition("/")[0] == batch.rpartition("/")[0]
+    return same_graph and -1 < superstep(batch) < superstep(before)
 
 
 def is_restart(run: Run, batch: str) -> bool:
     """Whether a graph has been started again, which ends the run: its super-steps count from where they began."""
-    return run.first_superstep >= 0 and falls(run, batch) and superstep(batch) <= run.first_superstep
+    before = run.batch_label
+    return before is not None and superstep(batch) <= run.first_superstep and falls(before, batch)
 
 
 def is_paced(run: Run, gap_s: float) -> bool:
