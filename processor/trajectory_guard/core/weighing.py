@@ -194,15 +194,14 @@ def _of_failure(seen: Observation, text: str, pause_s: float) -> Certainty:
     """A call that failed, or whose answer reads like an error."""
     if seen.killed:
         return Certainty.LIKELY  # the limit is the host's own: it does not pass, the next call has to be shorter
-    ends = both_ends(text, _ERROR_CHARS)
-    if is_transient(ends, seen.step.error_class):
+    if may_pass(seen):
         return Certainty.WAITING
     if seen.in_a_row:
         if seen.noisy:
             return Certainty.ACKNOWLEDGED  # it failed in other words: it may go on from where it failed before
         if pause_s >= scope.RETRY_PAUSE_S:
             return Certainty.ACKNOWLEDGED  # a deliberate wait before each retry may have a reason
-        known = seen.repeats >= _PASSED_BY_NOW or is_lasting(ends, seen.step.error_class)
+        known = seen.repeats >= _PASSED_BY_NOW or is_lasting(both_ends(text, _ERROR_CHARS), seen.step.error_class)
         if seen.outcome == ERROR and not known:
             return Certainty.ACKNOWLEDGED  # an error in unknown words may be one that passes
     return Certainty.LIKELY if seen.outcome == SUCCESS else Certainty.CERTAIN
