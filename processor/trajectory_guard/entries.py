@@ -220,8 +220,10 @@ class Entry:
             take: clear what would end the next request first: a stop that nobody has taken before its trace ended, and
                 a stop by hand that was taken in another trace.
         """
-        if take and self.hand_taken is not None and self.hand_taken[1] != (asked_in or self._open_trace() or None):
-            self._end_hand_taken()
+        if take and self.hand_taken is not None:
+            here = asked_in or self._open_trace()
+            if not here or here != self.hand_taken[1]:  # outside of any trace a stop is given once
+                self._end_hand_taken()
         own, relay = self.flag(run), self.state.relay
         between = self.flag(relay.label) if relay is not None else own
         if take:
