@@ -42,12 +42,8 @@ def scripted(next_calls: Callable[[Sequence[BaseMessage]], list[Call]]) -> Scrip
             {"name": name, "args": args, "id": f"call_{next(_ids)}", "type": "tool_call"}
             for name, args in next_calls(messages)
         ]
-        return AIMessage(
-            ""
-            if wanted
-            else f"{messages[0].content}: the price is paid back within 30 days, to the card it came from.",
-            tool_calls=wanted,
-        )
+        answer = f"{messages[-1].content}: paid back within 30 days, to the card it came from."  # with what was found
+        return AIMessage("" if wanted else answer, tool_calls=wanted)
 
     return ScriptedChatModel(policy=policy)
 
