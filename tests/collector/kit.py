@@ -90,6 +90,17 @@ def loop(count: int, *, prefix: str = "s", start: float = 0.0, **fields: Any) ->
     return [tool(f"{prefix}{at}", at=start + at, **fields) for at in range(count)]
 
 
+def loop_within_a_node(turns: int, node: str = "agent:1") -> list[Span]:
+    """A node of a LangGraph graph that asks a model and calls a tool in turns: all of them in one super-step."""
+    place = {"metadata": json.dumps({"langgraph_step": 1, "langgraph_checkpoint_ns": node})}
+    asked = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 100, **place}
+    found = []
+    for turn in range(turns):
+        found.append(span(f"{node} chat{turn}", asked, parent="graph", at=2.0 * turn))
+        found.append(tool(f"{node} call{turn}", conversation=None, extra=place, parent="graph", at=2.0 * turn + 1.0))
+    return found
+
+
 def all_spans(data: bytes) -> list[Span]:
     message = ExportTraceServiceRequest.FromString(data)
     return [one for group in message.resource_spans for scoped in group.scope_spans for one in scoped.spans]

@@ -11,7 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.collector.backends import until
-from tests.collector.kit import by_name, comparable, loop, new_scorer, request, score_all, span, span_id, tool, verdicts
+from tests.collector.kit import (
+    by_name,
+    comparable,
+    loop,
+    loop_within_a_node,
+    new_scorer,
+    request,
+    score_all,
+    span,
+    span_id,
+    tool,
+    verdicts,
+)
 from tests.helpers import fewer_examples
 from tests.saved_state import of_another_version
 from trajectory_guard import telemetry
@@ -99,6 +111,15 @@ async def test_scores_continue_after_a_kill_anywhere(killed_at: int, saved_at: i
     await run(disk, requests[:killed_at], save_after=saved_at)
     scorer = await run(disk, requests[killed_at:])
     assert flags(scorer) == flags(await run(Disk(), requests))
+
+
+@pytest.mark.parametrize("killed_at", range(1, 14))
+async def test_the_turns_within_a_node_continue_after_a_kill(killed_at: int) -> None:
+    requests, disk = [request(one) for one in loop_within_a_node(7)], Disk()
+    await run(disk, requests[:killed_at], save_after=killed_at - 1)
+    scorer = await run(disk, requests[killed_at:])
+    assert flags(scorer) == flags(await run(Disk(), requests))
+    assert [one.level for one in scorer.registry] == [Level.STOP]
 
 
 async def test_a_batch_that_was_evaluated_before_the_kill_changes_nothing_afterwards() -> None:

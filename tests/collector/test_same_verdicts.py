@@ -16,6 +16,7 @@ from tests.collector.kit import (
     capture_request,
     comparable,
     loop,
+    loop_within_a_node,
     request,
     run_requests,
     score_all,
@@ -30,6 +31,7 @@ from trajectory_guard.cli.recordings.inputs import Diagnostics
 from trajectory_guard.cli.replay import replay
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.policy import Level
 
 RUNS = list(lines(DATA / "trajectories_sample.jsonl.gz"))
 
@@ -130,6 +132,15 @@ def test_spending_and_runs_are_the_same_everywhere(tmp_path: Path) -> None:
     assert len({one.run for one in found}) == 2
     assert comparable(replayed(requests, tmp_path)) == expected
     for how, delivered in deliveries(requests, "spending").items():
+        assert comparable(score_all(delivered)) == expected, how
+
+
+def test_a_loop_within_a_node_is_the_same_everywhere(tmp_path: Path) -> None:
+    requests = [request(one) for one in (*loop_within_a_node(8), span("graph", {}, dur=100.0))]
+    expected = comparable(evaluate_in_process([view for data in requests for view in views(data)]))
+    assert {one.level for one in score_all(requests).values()} == set(Level)
+    assert comparable(replayed(requests, tmp_path)) == expected
+    for how, delivered in deliveries(requests, "own loop").items():
         assert comparable(score_all(delivered)) == expected, how
 
 

@@ -23,6 +23,7 @@ from trajectory_guard.integrations.langfuse.scores import session_of
 from trajectory_guard.spans.extract import agent_of, is_inner_duplicate, model_usage, read_known_step, trajectory_id
 from trajectory_guard.spans.identity import (
     all_conversation_ids,
+    batch_and_task,
     conversation_id,
     instance_of,
     metadata_of,
@@ -200,7 +201,8 @@ class Identifier:
 
     def _take_other(self, agent_span: AgentSpan, trace: Trace, known: KeySet) -> None:
         view, table = agent_span.view, self._table
-        conversation = named_conversation(view.attributes, known, metadata_of(view.attributes, known))
+        metadata = metadata_of(view.attributes, known)
+        conversation = named_conversation(view.attributes, known, metadata)
         if conversation is not None:
             self._learn(trace, conversation, agent_span.origin.tenant)
         usage = model_usage(view, table, known)
@@ -214,6 +216,7 @@ class Identifier:
             step = model_call(view, lambda: above, usage, lambda span: self._by_trace(trace, span), table)
         key = agent_span.key if step is None else usage_key(agent_span.key)
         item = UsageItem(key, (view.end, view.span_id), view.trace_id, view.scope, usage, agent_span.origin)
+        item.task = batch_and_task(view, known, metadata)[1]
         trajectory = conversation or self._by_trace(trace, view)
         if self._reads_calls:
             item.call = read_call(view, above, agent_span.origin.attributes, self._table, is_complete=not missing)

@@ -96,7 +96,9 @@ def plain_item(item: Item, *, results: bool = False) -> dict[str, Any]:
     if isinstance(item, UsageItem):
         call = {"call": plain_call(item.call)} if item.call is not None else {}
         moved = {"moved": True} if item.moved else {}
-        return {**plain, "trace": item.trace_id, "scope": item.scope, "usage": plain_usage(item.usage), **call, **moved}
+        task = {"task": item.task} if item.task is not None else {}
+        usage = plain_usage(item.usage)
+        return {**plain, "trace": item.trace_id, "scope": item.scope, "usage": usage, **call, **moved, **task}
     plain |= {
         "step": _plain_step(item.step), "view": plain_view(item.view), "dialect": item.dialect.name,
         "resource": dict(item.origin.attributes), "own": [item.own_agent, item.own_run],
@@ -141,7 +143,7 @@ def _usage_item(plain: dict[str, Any]) -> UsageItem:
     )  # fmt: skip
     item.size = plain["size"]
     item.call = call_from(plain["call"]) if "call" in plain else None
-    item.moved = plain.get("moved", False)
+    item.moved, item.task = plain.get("moved", False), plain.get("task")
     return item
 
 

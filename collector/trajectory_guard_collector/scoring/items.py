@@ -128,12 +128,13 @@ class UsageItem:
 
     Attributes:
         call: what a ledger needs besides, None without one.
+        task: label of the LangGraph task that made the call, None if there is none.
         moved: another process had it in another trajectory before.
     """
 
     __slots__ = (
         "arrived", "call", "evicted", "held", "key", "moved", "order", "pace", "scope", "service", "size", "span",
-        "tenant", "trace_id", "usage", "wait_s",
+        "task", "tenant", "trace_id", "usage", "wait_s",
     )  # fmt: skip
     verdict: Final = None
 
@@ -149,6 +150,7 @@ class UsageItem:
         self.scope = scope
         self.usage = usage
         self.call: ModelCall | None = None
+        self.task: str | None = None
         self.key: Key | None = None
         self.arrived: float | None = None
         self.pace: Pace | None = None

@@ -257,7 +257,7 @@ class Trajectory:
                 item.verdict = self._evaluate(engine, head, item)
                 evaluated.append(item)
             else:
-                head.usage.add(item.trace_id, item.scope, item.usage)
+                head.usage.add(item.trace_id, item.scope, item.usage, task=item.task, end=item.order[0])
             if place % _SNAPSHOT_STEPS == _SNAPSHOT_STEPS - 1:
                 self._snapshots.append((place + 1, _freeze(head)))
         self._head, self._evaluated = head, end

@@ -16,6 +16,7 @@ from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.core.calls import CallRecord
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError
+from trajectory_guard.core.tracking.tasks import Task
 from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard_collector.scoring.item_codec import (
     Dialects,
@@ -183,14 +184,14 @@ def plain_snapshot(snapshot: Snapshot) -> list[Any]:
     pending = snapshot.usage.pending
     usage = {trace: {scope: plain_usage(one) for scope, one in by_scope.items()} for trace, by_scope in pending.items()}
     recent = [list(record) for record in snapshot.recent]
-    return [snapshot.state.decode("utf-8"), recent, usage, snapshot.usage.asked]
+    return [snapshot.state.decode("utf-8"), recent, usage, snapshot.usage.asked, snapshot.usage.tasks]
 
 
 def _snapshot(plain: list[Any]) -> Snapshot:
-    state, recent, pending, asked = plain
+    state, recent, pending, asked, *tasks = plain  # earlier versions know no tasks
     usage = {trace: {scope: usage_of(one) for scope, one in by_scope.items()} for trace, by_scope in pending.items()}
     return Snapshot(
         state.encode("utf-8"),
         tuple(CallRecord(*record) for record in recent),
-        UsageLedger(usage, asked),
+        UsageLedger(usage, asked, {label: Task(*one) for found in tasks for label, one in found.items()}),
     )

@@ -126,6 +126,7 @@ class StepRecord(NamedTuple):
         model_scope: the step is a model call, reported by this instrumentation scope: its arguments are the input, its
             result is the answer. None: it is a tool call.
         shown_args: arguments that were too long for ``args``, shortened for people; None if ``args`` are whole.
+        task: label of the execution of a LangGraph node in which the call is made, None outside of such graphs.
     """
 
     step_id: str
@@ -154,6 +155,7 @@ class StepRecord(NamedTuple):
     asked: str | None = None
     model_scope: str | None = None
     shown_args: Any = None
+    task: str | None = None
 
 
 def is_refused_by_guard(step: StepRecord) -> bool:

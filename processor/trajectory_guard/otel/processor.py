@@ -49,6 +49,7 @@ from trajectory_guard.spans.extract import model_usage, read_known_step, repeats
 from trajectory_guard.spans.identity import (
     LiveView,
     all_conversation_ids,
+    batch_and_task,
     is_agent_span,
     metadata_of,
     named_conversation,
@@ -217,10 +218,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
         if self._postponed and not holds_lock():
             self._catch_up()
         self.enabled = False
-        self._open.clear()
-        self._above.clear()
-        self._passed.clear()
-        self._postponed.clear()
+        for table in (self._open, self._above, self._passed, self._postponed):
+            table.clear()
         if any(one.enabled for one in list(self.board.processors)):
             self.force_flush()
             return
@@ -408,7 +407,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
     def _learn(self, span: ReadableSpan, view: SpanView, context: trace.SpanContext, keys: KeySet) -> Usage | None:
         """Learn what a span that is no tool call says of its trace. Returns the usage of a model call."""
         trace_id = context[TRACE_ID]
-        named = named_conversation(view.attributes, keys, metadata_of(view.attributes, keys))
+        metadata = metadata_of(view.attributes, keys)
+        named = named_conversation(view.attributes, keys, metadata)
         if named is not None and trace_id not in self._conversations:
             with self._lock:
                 self._conversations.learn(trace_id, named)
@@ -419,7 +419,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 self._book(self.board.spending, span, view, usage)
             for tokens in usage.unpriced:
                 self.board.prices.get(tokens.model)  # asks for it, in the background
-            conversation = named or ""
+            conversation, (_, task) = named or "", batch_and_task(view, keys, metadata)
             ledger = self._usage.get(trace_id)
             if ledger is None:
                 ledger = UsageLedger()
@@ -428,7 +428,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             if not ledger.knows(view.trace_id, conversation) and may_show_input(view, self._table):
                 usage = usage._replace(asked=asked_in(view, self._table))
             with self._lock:
-                ledger.add(view.trace_id, view.scope, usage, conversation)
+                ledger.add(view.trace_id, view.scope, usage, conversation, task, view.end)
                 if span.parent is not None:
                     self._passed[context[SPAN_ID]] = span.parent
         if self.board.reporter is not None:

@@ -27,13 +27,13 @@ from trajectory_guard.spans.content import (
 from trajectory_guard.spans.identity import (
     NO_NAME,
     agent_name,
+    batch_and_task,
     conversation_above,
     conversation_id,
     dialect_above,
     is_agent_span,
     metadata_of,
     named_agent,
-    named_batch,
     named_conversation,
     named_instance,
 )
@@ -160,6 +160,7 @@ def read_known_step(
         visible = _failure_text(span, kind)
     elif len(visible) > MAX_RESULT_CHARS:
         visible = both_ends_and_digest(visible, MAX_RESULT_CHARS)
+    batch, task = batch_and_task(span, known, metadata) if known.step_key or metadata else (None, None)
     stated, seconds = attributes.get(STATE_KEY), span.end - span.start
     seen = Evidence.FULL if visible is not None or (kind == ERROR and not cut_off) else Evidence.NO_RESULT
     return StepRecord(  # by position: matching twenty names takes as long as a hash of the arguments
@@ -181,11 +182,12 @@ def read_known_step(
         error_class(span) if kind == ERROR else None,
         seen if args is not None else Evidence.NAME_ONLY,
         None,
-        named_batch(span, known, metadata) if known.step_key or metadata else None,
+        batch,
         None,
         None,
         named_instance(span, above, table, known, metadata),
         stated is not None,
+        task=task,
     )
 
 

@@ -141,11 +141,20 @@ def batch_label(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
     Of two super-steps of one graph in one trace the label of the later one is the greater text.
     """
     known = table.key_set(span.attributes)
-    return named_batch(span, known, metadata_of(span.attributes, known))
+    return batch_and_task(span, known, metadata_of(span.attributes, known))[0]
 
 
-def named_batch(span: SpanView, known: KeySet, metadata: Mapping[str, Any]) -> str | None:
-    """As ``batch_label``, for a span whose key set and metadata are known."""
+def task_of(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
+    """Label of the task in which a span lies; None outside LangGraph graphs."""
+    known = table.key_set(span.attributes)
+    return batch_and_task(span, known, metadata_of(span.attributes, known))[1]
+
+
+def batch_and_task(span: SpanView, known: KeySet, metadata: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """As ``batch_label``, for a span whose key set and metadata are known; and the label of its task, if it is in one.
+
+    A task is the execution of one node, which LangGraph names by its checkpoint namespace.
+    """
     attributes = span.attributes
     step = attributes[known.step_key] if known.step_key else None
     if step is not None:
@@ -153,22 +162,26 @@ def named_batch(span: SpanView, known: KeySet, metadata: Mapping[str, Any]) -> s
     else:
         step = metadata.get("langgraph_step") if metadata else None
         if step is None:
-            return None
+            return None, None
         namespace = metadata.get("langgraph_checkpoint_ns", "")
-    graph = _unquote(namespace).rpartition("|")[0]
+    task = _unquote(namespace)
+    graph = task.rpartition("|")[0]
     if graph:
         spread = attributes.get(f"{known.step_key.removesuffix('step')}path") if known.step_key else None
-        if _is_task(spread or metadata.get("langgraph_path")):
-            return None
+        if _is_functional(spread or metadata.get("langgraph_path")):
+            return None, None
     service = span.resource.get("service.name", "") if span.resource else ""  # each of two counts for itself
     label = f"{span.trace_id}/{service}/{graph}/{step!s:>{SUPERSTEP_CHARS}}"
-    return label if not label[MAX_NAME_CHARS:] else bounded_name(label)
+    if label[MAX_NAME_CHARS:] or task[MAX_NAME_CHARS:]:
+        return bounded_name(label), bounded_name(task)
+    return label, task or None
 
 
-def _is_task(path: Any) -> bool:
+def _is_functional(path: Any) -> bool:
     """Whether a path is that of a task of the functional API, whose tasks all have one super-step, one after another.
 
-    >>> _is_task(["__pregel_push", ["__pregel_pull", "agent"], 7, True]), _is_task(("__pregel_push", "7", "False"))
+    >>> path = ("__pregel_push", ("__pregel_pull", "agent"), 7, True)
+    >>> _is_functional(path), _is_functional(("__pregel_push", "7", "False"))
     (True, False)
     """
     return isinstance(path, (list, tuple)) and path[:1] in (_PUSHED, list(_PUSHED)) and path[-1] in (True, "True")

@@ -23,7 +23,7 @@ from trajectory_guard.dialects.span import CutOff, SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable, MessageKeys
 from trajectory_guard.spans.content import is_redacted
 from trajectory_guard.spans.extract import agent_of, model_name, trajectory_id
-from trajectory_guard.spans.identity import instance_of
+from trajectory_guard.spans.identity import instance_of, task_of
 from trajectory_guard.transcripts.messages import input_items, output_messages
 from trajectory_guard.transcripts.parts import read_messages
 from trajectory_guard.transcripts.spanless import family_of
@@ -92,6 +92,7 @@ def model_call(
         usage=usage._replace(seconds=0.0, asked=None),  # the call is the step itself, and no thinking before it
         run=instance_of(span, ancestors, table),
         model_scope=span.scope,
+        task=task_of(span, table),
     )
 
 

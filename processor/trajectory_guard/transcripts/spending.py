@@ -11,6 +11,7 @@ from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable
 from trajectory_guard.spans.extract import model_usage
+from trajectory_guard.spans.identity import task_of
 from trajectory_guard.transcripts.asked import asked_in
 
 
@@ -33,7 +34,8 @@ def with_usage(
     for step in sorted(steps, key=_end):
         while calls and calls[-1][:2] <= _end(step):
             _, _, span, usage = calls.pop()
-            ledger.add(span.trace_id, span.scope, usage._replace(asked=asked_in(span, table)), conversation_of(span))
+            usage = usage._replace(asked=asked_in(span, table))
+            ledger.add(span.trace_id, span.scope, usage, conversation_of(span), task=task_of(span, table), end=span.end)
         if step.model_scope is None:
             step = ledger.charge(step, step.trajectory_id)
             newest.pop((step.trajectory_id, run_label(step, {})), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from trajectory_guard.core.steps import StepRecord, Usage
+from trajectory_guard.core.tracking.tasks import Tasks, after_model_call, in_own_loop
 
 Pending = dict[str, dict[str, Usage]]
 MAX_ASKED: Final = 16
@@ -12,7 +13,7 @@ MAX_ASKED: Final = 16
 
 
 class UsageLedger:
-    """Pending usage of model calls by trace and instrumentation scope, and each trace's user message.
+    """Pending usage of model calls by trace and instrumentation scope, each trace's user message, and its tasks.
 
     The next tool call of the trace that ends takes the usage. Two instrumentations report every model call twice: the
     one that reports the most tokens is believed. The user message that a trace answers is that of its first model call;
@@ -20,18 +21,26 @@ class UsageLedger:
     ``pending`` by forgetting traces.
     """
 
-    __slots__ = ("asked", "pending")
+    __slots__ = ("asked", "pending", "tasks")
 
-    def __init__(self, pending: Pending | None = None, asked: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, pending: Pending | None = None, asked: dict[str, str] | None = None, tasks: Tasks | None = None
+    ) -> None:
         self.pending: Pending = {} if pending is None else pending
         self.asked: dict[str, str] = {} if asked is None else asked
+        self.tasks: Tasks = {} if tasks is None else tasks
 
-    def add(self, trace_id: str, scope: str, usage: Usage, conversation: str = "") -> None:
+    def add(
+        self, trace_id: str, scope: str, usage: Usage, conversation: str = "", task: str | None = None, end: float = 0.0
+    ) -> None:
         """Add the usage of a model call that has ended.
 
         Parameters:
             conversation: id of the conversation of the call; empty if the span names none.
+            task: label of the task that made the call, None if there is none; end: end of the call in seconds.
         """
+        if task is not None:
+            after_model_call(self.tasks, task, end - usage.seconds, end)
         by_scope = self.pending.setdefault(trace_id, {})
         by_scope[scope] = usage.plus(by_scope[scope]) if scope in by_scope else usage
         place = f"{trace_id}/{conversation}"
@@ -45,11 +54,13 @@ class UsageLedger:
         return f"{trace_id}/{conversation}" in self.asked
 
     def charge(self, step: StepRecord, *conversations: str) -> StepRecord:
-        """The step with the usage of the model calls before it, and the user message that its trace answers.
+        """The step with the usage of the model calls before it, the user message that its trace answers, and its turn.
 
         Parameters:
             conversations: those it may belong to, as of ``add``, the surest first; by default the one without a name.
         """
+        if step.task in self.tasks and step.batch is not None:
+            step = in_own_loop(self.tasks, step)
         asked = self._asked(step, conversations)
         by_scope = self.pending.pop(step.trace_id or "", None)
         if by_scope:
@@ -58,6 +69,8 @@ class UsageLedger:
 
     def name_model_call(self, call: StepRecord, *conversations: str) -> StepRecord:
         """A model call with the user message that its trace answers; it carries its own usage. Arguments as above."""
+        if call.task in self.tasks and self.tasks[call.task].turn:
+            call = call._replace(run=call.task)
         return call._replace(asked=self._asked(call, conversations))
 
     def discard_pending(self, call: StepRecord) -> None:
@@ -72,4 +85,5 @@ class UsageLedger:
 
     def copy(self) -> UsageLedger:
         """An independent copy."""
-        return UsageLedger({trace: dict(by_scope) for trace, by_scope in self.pending.items()}, dict(self.asked))
+        pending = {trace: dict(by_scope) for trace, by_scope in self.pending.items()}
+        return UsageLedger(pending, dict(self.asked), dict(self.tasks))

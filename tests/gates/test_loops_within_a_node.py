@@ -1,0 +1,122 @@
+"""A node of a graph that runs the loop of an agent itself: all its calls share one super-step, observed only."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from itertools import count
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.tools import BaseTool, tool
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+from langgraph.types import Send
+
+from trajectory_guard.cli.demo.scripted import ScriptedChatModel
+
+from .agents import calls, rounds, search
+from .test_graph_started_again import RUNS, Job, get_ticket, job, load_policy, reply, works_on_the_ticket
+
+__all__ = ["job"]
+_ids = count()
+
+
+class State(TypedDict, total=False):
+    prompt: str
+    laps: int
+    done: Annotated[list[str], operator.add]
+
+
+def model(call: Callable[[list[BaseMessage]], list[tuple[str, dict[str, Any]]]]) -> ScriptedChatModel:
+    """A model that requests what ``call`` says, and is done when that is nothing."""
+    return ScriptedChatModel(
+        policy=lambda messages, turn: calls(messages, *call(messages)) if call(messages) else AIMessage("Done.")
+    )
+
+
+def agent(asked: ScriptedChatModel, *tools: BaseTool) -> Callable[[State], State]:
+    """A node that asks the model and runs the tools, until the model requests none."""
+    by_name = {one.name: one for one in tools}
+
+    def node(state: State) -> State:
+        messages: list[BaseMessage] = [HumanMessage(state["prompt"])]
+        while (answer := asked.invoke(messages)).tool_calls:
+            messages.append(answer)
+            messages += [
+                ToolMessage(by_name[one["name"]].invoke(one["args"]), tool_call_id=one["id"])
+                for one in answer.tool_calls
+            ]
+        return {"done": [state["prompt"]]}
+
+    return node
+
+
+def searches(times: int) -> ScriptedChatModel:
+    return model(lambda messages: [("search", {"query": "refund"})] if rounds(messages) < times else [])
+
+
+def graph_of(node: Callable[[State], State]) -> Any:
+    builder = StateGraph(State)
+    builder.add_node("agent", node)
+    builder.add_edge(START, "agent")
+    return builder.compile()
+
+
+def test_a_loop_is_nudged_and_stopped(job: Job) -> None:
+    graph_of(agent(searches(8), search)).invoke({"prompt": "Find the refund policy"})
+    assert job.interventions() == ["NUDGE", "STOP"]
+
+
+def test_the_calls_of_one_turn_count_once(job: Job) -> None:
+    asked = model(lambda messages: [("search", {"query": "refund"})] * 6 if rounds(messages) < 2 else [])
+    graph_of(agent(asked, search)).invoke({"prompt": "Find the refund policy"})
+    assert job.interventions() == []
+
+
+def test_workers_side_by_side_are_agents_of_their_own(job: Job) -> None:
+    builder = StateGraph(State)
+    builder.add_node("worker", agent(model(works_on_the_ticket), load_policy, get_ticket, reply))
+    builder.add_conditional_edges(START, lambda _: [Send("worker", {"prompt": f"ticket {at}"}) for at in range(RUNS)])
+    builder.compile().invoke({}, {"max_concurrency": 4})
+    assert job.interventions() == []
+
+
+def test_a_job_over_many_tickets_begins_each_of_them_with_the_same_call(job: Job) -> None:
+    graph = graph_of(agent(model(works_on_the_ticket), load_policy, get_ticket, reply))
+    with job.provider.get_tracer("job").start_as_current_span("nightly job"):
+        for number in range(RUNS):
+            graph.invoke({"prompt": f"Work on ticket {number}"})
+    assert job.interventions() == []
+
+
+@pytest.mark.parametrize("turns", [1, 2])
+def test_a_loop_of_the_graph_around_the_node_is_found(job: Job, turns: int) -> None:
+    """A node that asks the model and runs the tool, to which the graph leads back; with two turns each time, too."""
+    asked = searches(turns)
+    node = agent(asked, search)
+
+    builder = StateGraph(State)
+    builder.add_node("agent", lambda state: {**node(state), "laps": state.get("laps", 0) + 1})
+    builder.add_edge(START, "agent")
+    builder.add_conditional_edges("agent", lambda state: "agent" if state["laps"] < 8 else "__end__")
+    builder.compile().invoke({"prompt": "Find the refund policy"})
+    assert job.interventions()[:2] == ["NUDGE", "STOP"]
+
+
+def test_a_model_that_a_tool_calls_begins_no_turn(job: Job) -> None:
+    """Six equal calls of one turn, one after another, each of which asks a model."""
+    judge = ScriptedChatModel(policy=lambda messages, turn: AIMessage("No cat."))
+
+    @tool
+    def look(picture: str) -> str:
+        """What a picture shows."""
+        return str(judge.invoke(f"{picture}: is it a cat? {next(_ids)}").content)
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("tools", ToolNode([look]))
+    builder.add_edge(START, "tools")
+    wanted = calls([], *[("look", {"picture": "1"})] * 6)
+    builder.compile().invoke({"messages": [wanted]}, {"max_concurrency": 1})
+    assert job.interventions() == []
