@@ -99,6 +99,10 @@ def ids(table: list[tuple[str, str, str]]) -> list[str]:
     return [row[0] for row in table]
 
 
+def in_json(text: str) -> str:
+    return json.dumps({"code": 403, "errors": [{"message": text}]})
+
+
 @pytest.mark.parametrize("one, other", [row[1:] for row in NOISE], ids=ids(NOISE))
 def test_noise_is_masked_in_answers_and_in_errors(one: str, other: str) -> None:
     assert mask_noise(one) == mask_noise(other)
@@ -110,7 +114,9 @@ def test_noise_is_masked_in_answers_and_in_errors(one: str, other: str) -> None:
 def test_dates_and_places_are_masked_in_errors_only(one: str, other: str) -> None:
     assert mask_text(one) == mask_text(other)
     assert masked_hash(one, error=True) == masked_hash(other, error=True)
+    assert masked_hash(in_json(one), error=True) == masked_hash(in_json(other), error=True)
     assert mask_noise(one) != mask_noise(other)
+    assert masked_hash(in_json(one)) != masked_hash(in_json(other))
 
 
 @pytest.mark.parametrize("one, other", [row[1:] for row in TELLING], ids=ids(TELLING))
@@ -118,6 +124,7 @@ def test_telling_parts_are_kept(one: str, other: str) -> None:
     assert mask_text(one) != mask_text(other)
     assert mask_noise(one) != mask_noise(other)
     assert masked_hash(one) != masked_hash(other)
+    assert masked_hash(in_json(one), error=True) != masked_hash(in_json(other), error=True)
 
 
 @given(st.text(max_size=200))
@@ -129,7 +136,7 @@ def test_masking_twice_changes_nothing(text: str) -> None:
 @pytest.mark.parametrize(
     "key",
     ["ts", "timestamp", "created_at", "updatedAt", "duration_ms", "durationMs", "elapsed", "pid", "request_id", "requestId", "trace_id",
-     "uuid", "nonce", "attempt", "retry_count", "latency", "etag", "messageId"],
+     "uuid", "nonce", "attempt", "retry_count", "latency", "etag", "messageId", "час_мс", "耗时毫秒"],
 )  # fmt: skip
 def test_volatile_members(key: str) -> None:
     assert is_volatile_key(key)

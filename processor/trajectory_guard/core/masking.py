@@ -8,6 +8,7 @@ asks for are masked.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from hashlib import blake2b, sha256
 from itertools import islice
@@ -364,7 +365,7 @@ _VOLATILE_KEY: Final = re.compile(
     |session|sessionid|correlation|messageid|rss|ttl|random|time|age|idle)
     (?:_(?:s|secs?|seconds?|ms|millis|us|ns|mins?|minutes?|h|hours?))?$
     |^.*(?:_at|_ts|_ms|_time|timestamp|_id_trace|durationms|elapsedms|request_?id|trace_?id|span_?id|session_?id
-    |message_?id|correlation_?id|_pid)$""",
+    |message_?id|correlation_?id|_pid|мс|мсек|毫秒|ミリ秒|밀리초)$""",
     re.VERBOSE | re.IGNORECASE,
 )
 _NAME_CHARS: Final = 128  # longer keys are data, not names
@@ -381,25 +382,24 @@ def _is_volatile_name(key: str) -> bool:
     return _VOLATILE_KEY.match(CAMEL.sub("_", key)) is not None
 
 
-def mask_value(value: Any, depth: int = 0) -> Any:
-    """A JSON value, unfolded as for ``canonical_bytes``, without volatile members, its texts free of noise.
+def mask_value(value: Any, depth: int = 0, mask: Callable[[str], str] = mask_noise) -> Any:
+    """A JSON value, unfolded as for ``canonical_bytes``, without volatile members, its texts masked.
 
-    Raises:
-        ValueError: the value is nested deeper than ``MAX_DEPTH``.
+    Raises ValueError if it is nested deeper than ``MAX_DEPTH``.
     """
     if depth > MAX_DEPTH:
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
     kind, below = type(value), depth + 1
     if kind is dict:
         return {
-            key: unfold_text(mask_noise(item), below) if type(item) is str else mask_value(item, below)
+            key: unfold_text(mask(item), below) if type(item) is str else mask_value(item, below, mask)
             for key, item in value.items()
             if not is_volatile_key(key)
         }
     if kind is list:
-        return [mask_value(item, below) for item in value]
+        return [mask_value(item, below, mask) for item in value]
     if kind is str:
-        return unfold_text(mask_noise(value), depth)
+        return unfold_text(mask(value), depth)
     if (kind is int or kind is float) and value >= _FIRST_EPOCH and _WHOLE_EPOCH.fullmatch(repr(value)):
         return "<epoch>"
     return plain_number(value) if kind is float else value
@@ -435,16 +435,16 @@ _remembered: Final[dict[bytes, bytes]] = {}
 def _masked_hash(text: str, error: bool) -> bytes:
     if text[:1] in ("{", "["):
         try:
-            return digest64(sorted_bytes(_masked_value(text)))
+            return digest64(sorted_bytes(_masked_value(text, mask_text if error else mask_noise)))
         except (ValueError, RecursionError):
             pass
     return digest64(text_bytes(mask_text(text) if error else mask_noise(text)))
 
 
 @lru_cache(maxsize=4)
-def _masked_value(text: str) -> Any:
+def _masked_value(text: str, mask: Callable[[str], str] = mask_noise) -> Any:
     """JSON, or JSON lines, as ``mask_value`` gives it, not to be changed. Raises ValueError."""
-    return mask_value(parse_json_or_lines(text))
+    return mask_value(parse_json_or_lines(text), 0, mask)
 
 
 def unordered_hash(result: str) -> bytes:
