@@ -1,6 +1,6 @@
 """Named situations: what the guard should do in each, and what it does.
 
-Run: python -m tests.bench.situations [--ids]
+Run: python -m tests.bench.situations [--ids] [--without-content]
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ SETS: Final = (
     "eleventh",
     "twelfth",
     "thirteenth",
+    "fourteenth",
 )
 """See ``tests/data/README.md``: which of them the rules were tuned on."""
 
@@ -74,12 +75,24 @@ def evaluate_situation(situation: Mapping[str, Any], settings: EngineSettings | 
     )  # fmt: skip
 
 
+def without_content(situation: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A situation as telemetry shows it where content capture is off: names, agents, times, and what failed."""
+    hidden: Mapping[str, Any] = {"args": None, "result": None, "thought": None}
+    failed = ("error", "denied")
+    steps = [
+        {**step, **hidden, "outcome": "error" if step["outcome"] in failed else "success"}
+        for step in situation["steps"]
+    ]
+    return {**situation, "steps": steps}
+
+
 def main() -> None:
     """Print a row a set, and with ``--ids`` every situation that comes out wrong."""
+    seen = without_content if "--without-content" in sys.argv else dict
     expectations = ("quiet", "no_stop", "nudge", "nudge_then_stop")
     print("| set | " + " | ".join(expectations) + " | right | wrong stops |\n|---|" + "---|" * 6)
     for name in SETS:
-        found = [evaluate_situation(one) for one in situations(name)]
+        found = [evaluate_situation(seen(one)) for one in situations(name)]
         cells = []
         for expect in expectations:
             these = [one for one in found if one.expect == expect]

@@ -133,6 +133,12 @@ NOTHING = (
     "Error: Exit code 1",
     '{"exit_code": 1, "stdout": "", "stderr": ""}',
     "Command exited with code 1\n(no output)",
+    "(no output, exit code 1)",
+    "[exit status 1]",
+    "stdout:\n\nstderr:\n\nexit code: 1",
+    '{"stdout": "", "stderr": "", "exit_code": 1}',
+    '{"output": "", "metadata": {"exit_code": 1, "duration_seconds": 0.3}}',
+    "<returncode>1</returncode>\n<output>\n</output>",
 )
 PATTERNS = ("refund|credit", "preview", "Idempot", "BCrypt|password", "vacancy")
 
@@ -147,7 +153,7 @@ def test_searches_that_find_nothing_are_no_failures(command: str, answer: str, o
     assert nudged(evaluate(steps(calls))) is None
 
 
-@pytest.mark.parametrize("answer", [one for one in NOTHING if one[0] != "{"])
+@pytest.mark.parametrize("answer", [one for one in NOTHING if one[0] not in "{(<"])  # these read as no error
 @pytest.mark.parametrize("command", ["mvn -q -Dtest={} test", "rg -n '{}' api; exit 1", "git commit -m '{}'"])
 def test_other_commands_with_that_exit_status_are(command: str, answer: str) -> None:
     calls = [("shell", {"command": command.format(one)}, answer) for one in NAMES]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bench.situations import Outcome, evaluate_situation, situations
+from tests.bench.situations import SETS, Outcome, evaluate_situation, situations, without_content
 
 FLOORS = {"given": 0.95, "first": 0.95, "second": 0.95, "third": 0.95, "fourth": 0.94, "fifth": 0.97, "sixth": 0.96,
           "seventh": 0.93, "eighth": 0.90, "ninth": 0.86, "tenth": 0.88, "eleventh": 0.83,
-          "twelfth": 0.85, "thirteenth": 0.72}  # fmt: skip
+          "twelfth": 0.85, "thirteenth": 0.72, "fourteenth": 0.79}  # fmt: skip
 """Share that has to come out right. ``tests/data/README.md`` says which were at hand when the rules were written."""
 STOPPED = {
     "given": set[str](),
@@ -25,6 +25,7 @@ STOPPED = {
     "eleventh": set[str](),
     "twelfth": set[str](),
     "thirteenth": set[str](),
+    "fourteenth": {"recovers_late/recovers-after-5-same", "recovers_late/recovers-wrong-param-de"},
 }
 """Runs that are stopped and should not be. No other may join them."""
 
@@ -34,3 +35,12 @@ def test_situations_come_out_right_and_hardly_any_is_stopped_wrongly(name: str) 
     found: list[Outcome] = [evaluate_situation(one) for one in situations(name)]
     assert sum(one.right for one in found) >= FLOORS[name] * len(found)
     assert {one.id for one in found if one.wrongly_stopped} <= STOPPED[name]
+
+
+def test_without_content_no_healthy_run_is_stopped_and_hardly_any_is_nudged() -> None:
+    found = [evaluate_situation(without_content(one)) for name in SETS for one in situations(name)]
+    assert {one.id for one in found if one.wrongly_stopped} <= {"list_all_fail/enlaces-club"}  # 24 failures in a row
+    quiet = [one for one in found if one.expect == "quiet"]
+    assert sum(one.nudge is not None for one in quiet) <= 0.02 * len(quiet)
+    loops = [one for one in found if one.expect.startswith("nudge")]
+    assert sum(one.nudge is not None for one in loops) >= 0.23 * len(loops)

@@ -296,12 +296,52 @@ def test_failures_of_which_nothing_shows_are_found_where_nothing_else_happens(ou
     assert first_level(verdicts, Level.STOP) == 24
 
 
-def test_failures_of_which_nothing_shows_say_nothing_beside_other_work() -> None:
-    work = [record("write", None, None, "success", t=9.0 * at) for at in range(10)]
-    failures = [step for at in range(10) for step in failing(4)]
-    mixed = [step for at, one in enumerate(work) for step in (*failures[4 * at : 4 * at + 4], one)]
-    assert nudged(evaluate(mixed)) is None
-    assert nudged(evaluate(failing(12, batch="one model turn"))) is None
+def beside(works: list[StepRecord], laps: int, fails: int = 1, tool: str = "read") -> list[StepRecord]:
+    """Laps of failures of one tool and successes of others, without a sign of what they are about."""
+    fresh = [[record(one.tool_name, None, None, "success", t=0.0) for one in works] for _ in range(laps)]
+    failed = [[record(tool, None, None, "error", t=0.0) for _ in range(fails)] for _ in range(laps)]
+    return [step for lap in zip(failed, fresh, strict=True) for part in lap for step in part]
+
+
+WRITE = record("write", None, None, "success")
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        [step for _ in range(7) for step in (*failing(4), *beside([WRITE], 1, fails=0))],  # two tools, 14 times each
+        beside([WRITE], 15),
+        beside([WRITE, WRITE, WRITE], 30),
+        [step for _ in range(8) for step in (*beside([WRITE], 12), *beside([record("read", None, None)], 1, fails=0))],
+        failing(12, batch="one model turn"),
+    ],
+    ids=["two tools", "fifteen times", "now and then", "it works at times", "one turn"],
+)
+def test_failures_of_which_nothing_shows_say_little_beside_other_work(run: list[StepRecord]) -> None:
+    assert nudged(evaluate(run)) is None
+
+
+@pytest.mark.parametrize("works, fails", [([WRITE], 1), ([WRITE], 3), ([WRITE, record("look", None, None)], 4)])
+def test_a_tool_that_never_works_is_nudged_though_nothing_shows_why(works: list[StepRecord], fails: int) -> None:
+    verdicts = evaluate(beside(works, 60 // fails, fails))
+    first = next(verdict for verdict in verdicts if verdict is not None and verdict.nudge)
+    assert "16 of the last" in first.reason
+    assert first_level(verdicts, Level.STOP) is None
+
+
+def test_hand_offs_between_which_unseen_work_lies_are_no_circle() -> None:
+    desks = [record(f"transfer_to_{to}", None, None) for to in ("coder", "tester") * 15]
+    work = [record("run", None, None) for _ in desks]
+    assert nudged(evaluate([step for lap in zip(desks, work, strict=True) for step in lap])) is None
+    assert nudged(evaluate(desks)) is not None
+    assert first_level(evaluate(desks), Level.STOP) == 24
+
+
+def test_claims_of_unseen_tasks_are_nudged_late_and_never_stopped() -> None:
+    tasks = [record(tool, None, None) for _ in range(60) for tool in ("read", "complete_task")]
+    verdicts = evaluate(tasks)
+    assert nudged(verdicts) == 17
+    assert first_level(verdicts, Level.STOP) is None
 
 
 def test_queries_of_a_tool_that_has_found_something_escalate_slowly() -> None:

@@ -248,7 +248,7 @@ class Engine:
         new_batch: bool, may_stop: bool, measured: Mapping[str, Any] | None = None,
     ) -> _Evaluated:  # fmt: skip
         """Apply the findings of a step to score and ladder; if this raises, the caller has to restore the state."""
-        if findings and findings[0].rule in self._only_nudged:
+        if findings and (findings[0].only_nudge or findings[0].rule in self._only_nudged):
             may_stop = False
         self._scorer.apply(run.score, findings, new_batch=new_batch)
         decision = ladder_policy.decide(

@@ -106,10 +106,11 @@ def _without_filters(command: str) -> str:
     return command
 
 
+_NOTHING_PRINTED: Final = r"(?:no output\W{0,9}|(?:output|stdout|stderr)\W{0,12}){0,3}"
 _ONLY_ONE: Final = re.compile(
-    r"\W{0,9}(?:error\W{0,3})?(?:command )?(?:exit|return)(?:ed)?(?: with)?[ _]?(?:code|status|value)?\W{0,5}1\W{0,9}"
-    r"(?:wall time\W{0,3}[\d.]{1,12} ?[a-z]{0,8}\W{0,9})?"
-    r"(?:\(?no output\)?\W{0,9}|(?:output|stdout|stderr)\W{0,12}){0,3}",
+    r"\W{0,9}" + _NOTHING_PRINTED + r"(?:metadata\W{1,6})?(?:error\W{0,3})?(?:command |process )?"
+    r"(?:exit|return)(?:ed)?(?: with)?[ _]?(?:code|status|value)?\W{0,5}1\W{0,9}(?:returncode\W{0,9})?"
+    r"(?:(?:wall time|duration|duration_seconds)\W{0,4}[\d.]{1,12} ?[a-z]{0,8}\W{0,9})?" + _NOTHING_PRINTED,
     re.IGNORECASE,
 )
 """An exit status of 1, and no output: as text or as an object."""

@@ -37,6 +37,7 @@ class DetectionResult(NamedTuple):
         worked: calls that had not been made before lie between this repeat and the one before it.
         at_least: the loop may have more steps than are counted: they are forgotten, or nothing showed yet that they
             were the first.
+        only_nudge: nothing shows what was asked for: the finding leads to nudges, and never to a stop.
     """
 
     loop_type: str
@@ -53,6 +54,7 @@ class DetectionResult(NamedTuple):
     alike: int = 0
     worked: bool = False
     at_least: bool = False
+    only_nudge: bool = False
 
     @property
     def detected(self) -> bool:
@@ -78,6 +80,8 @@ COPIED: Final = 128
 """One model message holds the call so often that this copy counts; such a step shows no other sign."""
 UNSEEN: Final = 256
 """Several steps in a row only repeated calls, and nothing is known of what they returned."""
+HIDDEN: Final = 512
+"""The call succeeded, and nothing shows what was asked for and what came back."""
 ALWAYS: Final = UNPRODUCTIVE | PROGRESS
 _LEAST_SERIES: Final = 3
 
@@ -98,6 +102,8 @@ def signs_of(seen: Observation) -> int:
         signs |= UNSEEN
     if seen.signature is not None:
         signs |= FAILED
+    elif not (seen.call or seen.result):
+        signs |= HIDDEN
     if seen.step.thought or is_finisher(seen.tool):
         signs |= SPOKEN
     return signs

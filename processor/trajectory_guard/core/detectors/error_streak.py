@@ -8,7 +8,7 @@ from itertools import islice, pairwise
 from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.certainty import Certainty
-from trajectory_guard.core.detectors.base import FAILED, PROGRESS, TYPE_V, DetectionResult, Detector
+from trajectory_guard.core.detectors.base import FAILED, HIDDEN, PROGRESS, TYPE_V, DetectionResult, Detector
 from trajectory_guard.core.failures import UNSTATED, line_of
 from trajectory_guard.core.fingerprints import checksum, digest64, text_bytes
 from trajectory_guard.core.observation import Observation
@@ -24,6 +24,9 @@ _VARIED_RETRIES: Final = 2.4  # so that without a pause the fifth try is the one
 _KILLED: Final = 4  # as with time-outs: the fifth is the one too many
 _MANY_WAYS: Final = 3
 _NAME_WORDS: Final = 3
+_HIDDEN: Final = 16
+_HIDDEN_WINDOW: Final = 3 * _HIDDEN
+_MAX_TOOLS: Final = 4
 _KEPT: Final = 16
 _MAX_WORDS: Final = 32
 _MAX_BLAMED: Final = 4
@@ -99,6 +102,20 @@ class _Streak(NamedTuple):
         return _Streak(line, tool, self.several or tool != self.tool, seen.batch, (*steps, seen.index))
 
 
+class _Fails(NamedTuple):
+    """A tool that has failed ever since it last succeeded, where nothing shows why.
+
+    Fields:
+        tool: its digest.
+        batch: ordinal of the newest batch in which it failed.
+        steps: index of its newest failure in each batch, of the sixteen newest batches.
+    """
+
+    tool: str
+    batch: int
+    steps: tuple[int, ...]
+
+
 class ErrorStreak(Detector):
     """Fires when at least three of the last ten steps failed with the same masked error.
 
@@ -112,7 +129,8 @@ class ErrorStreak(Detector):
     being mended. Errors that pass by themselves (time-outs, rate limits, 5xx) are waiting; without a pause, and where
     one thing is tried in ever new ways, the fifth try is one too many. So is the fifth command that was killed by a
     time limit. Six model turns in which all calls failed with one line count whatever tools were called, and so do six
-    whose failures show neither text nor class.
+    whose failures show neither text nor class. So does one tool that fails like that in sixteen turns of at most 48
+    steps, and never succeeds in between; what succeeds in between may be work, so this leads to nudges only.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> names = ("user", "users", "user_id", "id")
@@ -127,7 +145,7 @@ class ErrorStreak(Detector):
     rules: ClassVar[tuple[str, ...]] = ("same_error", "transient_error")
     loop_type: ClassVar[str] = TYPE_V
     weight: ClassVar[float] = 1.25
-    asked_at: ClassVar[int] = FAILED | PROGRESS
+    asked_at: ClassVar[int] = FAILED | PROGRESS | HIDDEN
     advice: ClassVar[tuple[str, ...]] = (
         "Read the error: it is the same however you call. Do what it asks for: a format, a right, a missing part.",
         "If it does not say, look up how the tool wants to be called (schema, help, an example) before the next try.",
@@ -136,17 +154,21 @@ class ErrorStreak(Detector):
     recommendation: ClassVar[str] = (
         "Check the tool's schema and error text: the agent cannot learn from it how to succeed."
     )
-    thresholds: ClassVar[Mapping[str, int]] = {"failures": _COUNT, "listed": _LISTED}
-    __slots__ = ("fruitless", "recent", "streak")
+    thresholds: ClassVar[Mapping[str, int]] = {"failures": _COUNT, "listed": _LISTED, "hidden": _HIDDEN}
+    __slots__ = ("fails", "fruitless", "recent", "streak")
 
     def __init__(self) -> None:
         self.recent: tuple[_Failure, ...] = ()
         self.fruitless: tuple[_Failure, ...] = ()  # commands that failed since one brought something new
         self.streak = _Streak()
+        self.fails: tuple[_Fails, ...] = ()  # the tool that failed last at the end
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Count failures of one class among the last steps."""
         if seen.signature is None:
+            if self.fails:
+                tool = _digest(seen.tool)
+                self.fails = tuple(one for one in self.fails if one.tool != tool)
             if seen.progress and (self.recent or self.fruitless):
                 self._forget_what_works(seen)
             return None
@@ -198,7 +220,23 @@ class ErrorStreak(Detector):
         """Failures that show neither text nor class: only where nothing but failures came for six model turns."""
         self.streak = self.streak.with_step(seen, _digest(seen.tool), 0)
         found = self._of_every_tool(seen)
-        return found._replace(alike=0, at_least=len(self.streak.steps) > _KEPT) if found is not None else None
+        failing = self._of_one_tool(seen)
+        if found is not None:
+            return found._replace(alike=0, at_least=len(self.streak.steps) > _KEPT)
+        return failing
+
+    def _of_one_tool(self, seen: Observation) -> DetectionResult | None:
+        """A tool that fails again and again, whatever succeeds in between, where nothing shows why."""
+        tool = _digest(seen.tool)
+        known = next((one for one in self.fails if one.tool == tool), _Fails(tool, -1, ()))
+        steps = known.steps[:-1] if seen.batch == known.batch else known.steps[1 - _HIDDEN :]
+        steps = (*steps, seen.index)
+        others = tuple([one for one in self.fails if one.tool != tool])
+        self.fails = (*others[1 - _MAX_TOOLS :], _Fails(tool, seen.batch, steps))
+        if seen.same_batch or len(steps) < _HIDDEN or steps[0] <= seen.index - _HIDDEN_WINDOW:
+            return None
+        found = self._found_at(seen, 1.0, steps, Certainty.ACKNOWLEDGED)
+        return found._replace(alike=0, only_nudge=True) if found is not None else None
 
     def _of_every_tool(self, seen: Observation) -> DetectionResult | None:
         """Nothing but one failure for six model turns: a budget is used up, a session has ended, a host is gone."""
@@ -276,14 +314,16 @@ class ErrorStreak(Detector):
 
     def dump(self) -> Any:
         """Recent failures."""
-        if not (self.recent or self.fruitless or self.streak.steps):
+        if not (self.recent or self.fruitless or self.streak.steps or self.fails):
             return None
-        return [[list(one) for one in self.recent], [list(one) for one in self.fruitless], list(self.streak)]
+        failures = [[list(one) for one in kept] for kept in (self.recent, self.fruitless, self.fails)]
+        return [*failures, list(self.streak)]
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
-        recent, fruitless, (*streak, steps) = data
+        recent, fruitless, fails, (*streak, steps) = data
         self.recent, self.fruitless = tuple(map(_restored, recent)), tuple(map(_restored, fruitless))
+        self.fails = tuple([_Fails(tool, batch, tuple(at)) for tool, batch, at in fails])
         self.streak = _Streak._make([*streak, tuple(steps)])
 
 

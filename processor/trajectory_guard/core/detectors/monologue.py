@@ -12,6 +12,7 @@ from trajectory_guard.core.tools import claimed_item, is_communication, is_finis
 
 _MIN_THOUGHT_CHARS: Final = 12
 _COUNT: Final = 3
+_COUNT_HIDDEN: Final = 9
 _COUNT_VARIED: Final = 5
 _WINDOW: Final = 10
 _CONFIDENCE: Final = 0.8
@@ -24,8 +25,9 @@ class Monologue(Detector):
     A claim to be done is a call of a tool whose name says so (finish, submit, final_answer, task_done and the like);
     had it been accepted, the run would have ended. A call that names what is done (the number of a task, an order) is
     one of many: only its repeats count. A claim that is answered with something new (a grader's verdict) is an attempt
-    and does not count. Repeated text counts only between steps that brought nothing new, and not while something is
-    still under way: a waiting agent repeats its message.
+    and does not count. Where no arguments are recorded, each claim may be that of another task: nine of them lead to a
+    nudge, and none to a stop. Repeated text counts only between steps that brought nothing new, and not while something
+    is still under way: a waiting agent repeats its message.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> fires("claims_done", (f"submit(answer={number}) -> noted" for number in ("four", "five", "six")))
@@ -45,7 +47,12 @@ class Monologue(Detector):
         "If nothing is left to do, give the final answer in plain text now.",
     )
     recommendation: ClassVar[str] = "Check what ends a run: the agent's claim to be done is not accepted or not heard."
-    thresholds: ClassVar[Mapping[str, int]] = {"claims": _COUNT, "messages": _COUNT, "messages_varied": _COUNT_VARIED}
+    thresholds: ClassVar[Mapping[str, int]] = {
+        "claims": _COUNT,
+        "claims_hidden": _COUNT_HIDDEN,
+        "messages": _COUNT,
+        "messages_varied": _COUNT_VARIED,
+    }
     __slots__ = ("claimed", "claims", "items", "thoughts")
 
     def __init__(self) -> None:
@@ -68,11 +75,12 @@ class Monologue(Detector):
         fresh = seen.progress and not seen.echo
         self.claimed = 1 if fresh else self.claimed + 1
         self.claims = (seen.index,) if fresh else (*self.claims[-_WINDOW:], seen.index)
-        if self.claimed < _COUNT:
+        hidden = not seen.call
+        if self.claimed < (_COUNT_HIDDEN if hidden else _COUNT):
             return None
         return self.found(
             seen, 1.0, "claims_done", Certainty.LIKELY, count=self.claimed, first_step=self.claims[0],
-            steps=self.claims, varied=True,
+            steps=self.claims, varied=True, only_nudge=hidden,
         )  # fmt: skip
 
     def _message(self, seen: Observation) -> DetectionResult | None:
