@@ -69,6 +69,22 @@ def test_a_loop_is_nudged_and_stopped(job: Job) -> None:
     assert job.interventions() == ["NUDGE", "STOP"]
 
 
+def test_a_loop_whose_model_calls_another_library_reports_is_nudged_and_stopped(job: Job) -> None:
+    """The client of a provider within a node: its spans know nothing of the graph."""
+    client = job.provider.get_tracer("client")
+
+    def node(state: State) -> State:
+        for _ in range(8):
+            with client.start_as_current_span("chat m", attributes={"gen_ai.operation.name": "chat"}) as span:
+                span.set_attribute("gen_ai.usage.input_tokens", 100)
+            search.invoke({"query": "refund"})
+        return {"done": [state["prompt"]]}
+
+    with job.provider.get_tracer("app").start_as_current_span("request"):
+        graph_of(node).invoke({"prompt": "Find the refund policy"})
+    assert job.interventions() == ["NUDGE", "STOP"]
+
+
 def test_the_calls_of_one_turn_count_once(job: Job) -> None:
     asked = model(lambda messages: [("search", {"query": "refund"})] * 6 if rounds(messages) < 2 else [])
     graph_of(agent(asked, search)).invoke({"prompt": "Find the refund policy"})

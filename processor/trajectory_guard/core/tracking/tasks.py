@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from trajectory_guard.core.steps import StepRecord
 
-MAX_TASKS: Final = 64
+MAX_TASKS: Final = 32
 """Tasks of a trace that are remembered, those that acted last."""
 
 
@@ -35,24 +35,45 @@ Tasks = dict[str, Task]
 """Tasks by label, the one that acted last at the end."""
 
 
-def after_model_call(tasks: Tasks, label: str, start: float, end: float) -> None:
-    """Take note of a model call of a task. One that a tool makes begins before the call of the tool has ended."""
+def after_model_call(tasks: Tasks, label: str | None, start: float, end: float) -> None:
+    """Take note of a model call. One that a tool makes begins before the call of the tool has ended.
+
+    Parameters:
+        label: of its task; None if its span names none, as that of a client of a provider within a node: then it is
+            that of the task that called a tool last, unless several tasks of the super-step call tools.
+        start, end: seconds since the epoch.
+    """
+    if label is None:
+        label = _only_worker(tasks)
+        if label is None:
+            return
     task = tasks.pop(label, Task())
     after_work = task.worked_until is not None and start >= task.worked_until
-    tasks[label] = task._replace(answered=end) if after_work else task
+    _keep(tasks, label, task._replace(answered=end) if after_work else task)
+
+
+def _only_worker(tasks: Tasks) -> str | None:
+    workers = [(label, task.superstep) for label, task in tasks.items() if task.superstep is not None]
+    if not workers or [superstep for _, superstep in workers].count(workers[-1][1]) > 1:
+        return None
+    return workers[-1][0]
+
+
+def _keep(tasks: Tasks, label: str, task: Task) -> None:
+    tasks[label] = task
     if len(tasks) > MAX_TASKS:
         del tasks[next(iter(tasks))]
 
 
-def in_own_loop(tasks: Tasks, step: StepRecord) -> StepRecord:
-    """A tool call of a task that is known to call a model: with instance and turn if the task is an agent's loop.
+def in_own_loop(tasks: Tasks, label: str, step: StepRecord) -> StepRecord:
+    """A tool call of a task: with instance and turn if the task runs the loop of an agent.
 
-    It is one from its first call on if another task of its super-step is: that of an earlier run of the graph, or one
+    It does from its first call on if another task of its super-step does: that of an earlier run of the graph, or one
     beside it.
     """
-    label = step.task or ""
-    task = tasks.pop(label)
+    task = tasks.pop(label, Task())
     turn = task.turn + (task.answered is not None and task.answered <= step.timestamp)
     own_loop = turn > 0 or any(one.turn and one.superstep == step.batch for one in tasks.values())
-    tasks[label] = Task(max(task.worked_until or 0.0, step.timestamp + step.duration), None, turn, step.batch)
+    worked_until = max(task.worked_until or 0.0, step.timestamp + step.duration)
+    _keep(tasks, label, Task(worked_until, None, turn, step.batch))
     return step._replace(run=label, batch=f"{label}/{turn}") if own_loop else step

@@ -37,9 +37,9 @@ class UsageLedger:
 
         Parameters:
             conversation: id of the conversation of the call; empty if the span names none.
-            task: label of the task that made the call, None if there is none; end: end of the call in seconds.
+            task: label of the task that made the call, None if its span names none; end: end of the call in seconds.
         """
-        if task is not None:
+        if task is not None or self.tasks:
             after_model_call(self.tasks, task, end - usage.seconds, end)
         by_scope = self.pending.setdefault(trace_id, {})
         by_scope[scope] = usage.plus(by_scope[scope]) if scope in by_scope else usage
@@ -59,8 +59,8 @@ class UsageLedger:
         Parameters:
             conversations: those it may belong to, as of ``add``, the surest first; by default the one without a name.
         """
-        if step.task in self.tasks and step.batch is not None:
-            step = in_own_loop(self.tasks, step)
+        if step.task is not None and step.batch is not None:
+            step = in_own_loop(self.tasks, step.task, step)
         asked = self._asked(step, conversations)
         by_scope = self.pending.pop(step.trace_id or "", None)
         if by_scope:
