@@ -1,12 +1,12 @@
 """Named situations: what the guard should do in each, and what it does.
 
-Run: python -m tests.bench.situations [--ids] [--without-content]
+Run: python -m tests.bench.situations [--ids] [--hidden]
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -75,24 +75,51 @@ def evaluate_situation(situation: Mapping[str, Any], settings: EngineSettings | 
     )  # fmt: skip
 
 
-def without_content(situation: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A situation as telemetry shows it where content capture is off: names, agents, times, and what failed."""
-    hidden: Mapping[str, Any] = {"args": None, "result": None, "thought": None}
-    failed = ("error", "denied")
-    steps = [
-        {**step, **hidden, "outcome": "error" if step["outcome"] in failed else "success"}
-        for step in situation["steps"]
-    ]
+HIDDEN: Final[Mapping[str, tuple[str, ...]]] = {
+    "arguments, results and errors": ("args", "result", "error"),
+    "arguments and results": ("args", "result"),
+    "arguments": ("args",),
+    "results": ("result",),
+}
+"""What telemetry may not show, and the parts of a step that are unknown then. ``error``: the text of an error."""
+
+
+def with_hidden(situation: Mapping[str, Any], parts: Container[str]) -> Mapping[str, Any]:
+    """A situation as telemetry shows it that leaves some parts out: names, agents, times, and what failed stay."""
+    steps = []
+    for step in situation["steps"]:
+        failed = step["outcome"] in ("error", "denied")
+        seen = {**step, "thought": None}
+        if "args" in parts:
+            seen["args"] = None
+        if "result" in parts:
+            seen["outcome"] = "error" if failed else "success"
+            seen["result"] = step["result"] if failed and "error" not in parts else None
+        steps.append(seen)
     return {**situation, "steps": steps}
 
 
+def print_hidden() -> None:
+    """Print a row for each kind of telemetry that leaves something out, over all sets."""
+    print("| not in the telemetry | quiet left alone | healthy stopped | loops nudged |\n|---|---|---|---|")
+    for what, parts in HIDDEN.items():
+        found = [evaluate_situation(with_hidden(one, parts)) for name in SETS for one in situations(name)]
+        quiet = [one for one in found if one.expect == "quiet"]
+        loops = [one for one in found if one.expect.startswith("nudge")]
+        alone, nudged = sum(one.right for one in quiet), sum(one.nudge is not None for one in loops)
+        stopped, healthy = sum(one.wrongly_stopped for one in found), len(found) - len(loops)
+        print(f"| {what} | {alone}/{len(quiet)} | {stopped}/{healthy} | {nudged}/{len(loops)} |")
+
+
 def main() -> None:
-    """Print a row a set, and with ``--ids`` every situation that comes out wrong."""
-    seen = without_content if "--without-content" in sys.argv else dict
+    """Print a row a set, and with ``--ids`` every situation that comes out wrong; with ``--hidden`` other rows."""
+    if "--hidden" in sys.argv:
+        print_hidden()
+        return
     expectations = ("quiet", "no_stop", "nudge", "nudge_then_stop")
     print("| set | " + " | ".join(expectations) + " | right | wrong stops |\n|---|" + "---|" * 6)
     for name in SETS:
-        found = [evaluate_situation(seen(one)) for one in situations(name)]
+        found = [evaluate_situation(one) for one in situations(name)]
         cells = []
         for expect in expectations:
             these = [one for one in found if one.expect == expect]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bench.situations import SETS, Outcome, evaluate_situation, situations, without_content
+from tests.bench.situations import HIDDEN, SETS, Outcome, evaluate_situation, situations, with_hidden
 
 FLOORS = {"given": 0.95, "first": 0.95, "second": 0.95, "third": 0.95, "fourth": 0.94, "fifth": 0.97, "sixth": 0.96,
           "seventh": 0.93, "eighth": 0.90, "ninth": 0.86, "tenth": 0.88, "eleventh": 0.83,
@@ -37,10 +37,21 @@ def test_situations_come_out_right_and_hardly_any_is_stopped_wrongly(name: str) 
     assert {one.id for one in found if one.wrongly_stopped} <= STOPPED[name]
 
 
-def test_without_content_no_healthy_run_is_stopped_and_hardly_any_is_nudged() -> None:
-    found = [evaluate_situation(without_content(one)) for name in SETS for one in situations(name)]
-    assert {one.id for one in found if one.wrongly_stopped} <= {"list_all_fail/enlaces-club"}  # 24 failures in a row
+@pytest.mark.parametrize(
+    ("hidden", "quiet_left_alone", "loops_nudged"),
+    [
+        ("arguments, results and errors", 0.98, 0.24),
+        ("arguments and results", 0.98, 0.23),
+        ("arguments", 0.97, 0.32),
+        ("results", 0.91, 0.48),
+    ],
+)
+def test_what_telemetry_does_not_show_stops_hardly_any_healthy_run(
+    hidden: str, quiet_left_alone: float, loops_nudged: float
+) -> None:
+    found = [evaluate_situation(with_hidden(one, HIDDEN[hidden])) for name in SETS for one in situations(name)]
+    assert sum(one.wrongly_stopped for one in found) <= 3
     quiet = [one for one in found if one.expect == "quiet"]
-    assert sum(one.nudge is not None for one in quiet) <= 0.02 * len(quiet)
+    assert sum(one.right for one in quiet) >= quiet_left_alone * len(quiet)
     loops = [one for one in found if one.expect.startswith("nudge")]
-    assert sum(one.nudge is not None for one in loops) >= 0.23 * len(loops)
+    assert sum(one.nudge is not None for one in loops) >= loops_nudged * len(loops)

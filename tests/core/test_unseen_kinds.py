@@ -337,6 +337,43 @@ def test_hand_offs_between_which_unseen_work_lies_are_no_circle() -> None:
     assert first_level(evaluate(desks), Level.STOP) == 24
 
 
+NOT_FOUND = "404: no such user"
+
+
+def looked_up(names: list[str | None], result: str | None = NOT_FOUND, outcome: str = "error") -> list[StepRecord]:
+    """Look-ups of one tool; None: its arguments are not recorded."""
+    return [record("get_user", None if one is None else {"name": one}, result, outcome) for one in names]
+
+
+def test_failures_of_unseen_requests_may_be_those_of_a_list() -> None:
+    """An exception shows its text, where content capture is off, too: each call may have named another user."""
+    assert nudged(evaluate(looked_up([None] * 5))) is None
+    verdicts = evaluate(looked_up([None] * 40))
+    assert nudged(verdicts) is not None
+    assert (first_level(verdicts, Level.STOP) or 0) >= 20
+    worked = [step for _ in range(8) for step in (*looked_up([None] * 4), *looked_up([None], None, "success"))]
+    assert nudged(evaluate(worked)) is None  # the tool works: it tells one entry from another
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_check_that_fails_again_after_unseen_results_is_no_certain_loop(shown: bool) -> None:
+    """A bisection: what the checks say that pass is not recorded."""
+    said = (lambda text: text) if shown else (lambda text: None)
+    steps = []
+    for at in range(9):
+        fails = at % 3 != 2
+        steps.append(record("bash", {"command": "make test"}, "FAIL: export" if fails else said(f"passed {at}"),
+                            "error" if fails else "success"))  # fmt: skip
+        steps.append(record("bash", {"command": f"git bisect {'bad' if fails else 'good'}"}, said(f"left: {9 - at}")))
+    assert first_level(evaluate(steps), Level.STOP) is None
+
+
+def test_claims_with_unseen_answers_are_nudged_late_and_never_stopped() -> None:
+    verdicts = evaluate([record("answer", {"text": f"{at * 7}"}, None) for at in range(40)])
+    assert nudged(verdicts) == 8
+    assert first_level(verdicts, Level.STOP) is None
+
+
 def test_claims_of_unseen_tasks_are_nudged_late_and_never_stopped() -> None:
     tasks = [record(tool, None, None) for _ in range(60) for tool in ("read", "complete_task")]
     verdicts = evaluate(tasks)

@@ -19,7 +19,8 @@ from trajectory_guard.core.steps import ModelTokens, Usage
 WIDTH: Final = 8
 KEPT_BATCHES: Final = 8
 LARGEST: Final = 32
-_BLANK: Final = b"\0" * WIDTH
+BLANK: Final = b"\0" * WIDTH
+"""Stands for an unknown symbol."""
 _ONCE: Final = (1, 1, 0)
 _COPIES: Final = 7
 """Copies of a call in its model message that may be those of workers that all begin with one guide, or samples."""
@@ -50,15 +51,15 @@ class Ring:
     def __getitem__(self, index: int) -> Symbol:
         offset = (index - self.start) * WIDTH
         symbol = self.data[offset : offset + WIDTH] if offset >= 0 else UNKNOWN
-        return UNKNOWN if symbol == _BLANK else symbol
+        return UNKNOWN if symbol == BLANK else symbol
 
     def append(self, symbol: Symbol) -> None:
         """Add the newest symbol, forgetting the oldest when full."""
         data = self.data
         if len(data) < self.size:
-            self.data = data + (symbol or _BLANK)
+            self.data = data + (symbol or BLANK)
         else:
-            self.data = data[WIDTH:] + (symbol or _BLANK)
+            self.data = data[WIDTH:] + (symbol or BLANK)
             self.start += 1
 
     def forget(self, symbol: Symbol) -> bool:
@@ -67,7 +68,7 @@ class Ring:
         if at < 0:
             return False
         offset = (at - self.start) * WIDTH
-        self.data = self.data[:offset] + _BLANK + self.data[offset + WIDTH :]
+        self.data = self.data[:offset] + BLANK + self.data[offset + WIDTH :]
         return True
 
     def truncate(self, steps: int) -> None:
@@ -152,9 +153,9 @@ class History:
                     self.tallies.pop(at, None)
             calls.start = results.start = forms.start = calls.start + excess
             oldest = excess * WIDTH
-        calls.data = calls.data[oldest:] + (call or _BLANK)
-        results.data = results.data[oldest:] + (result or _BLANK)
-        forms.data = forms.data[oldest:] + (form or _BLANK)
+        calls.data = calls.data[oldest:] + (call or BLANK)
+        results.data = results.data[oldest:] + (result or BLANK)
+        forms.data = forms.data[oldest:] + (form or BLANK)
 
     def _excess(self) -> int:
         """How many of the oldest steps are forgotten, of those beyond the capacity."""
@@ -236,6 +237,14 @@ class History:
         found = [at for at, pair in pairs if pair == wanted and at >= index]
         found.reverse()
         return found
+
+    def hides(self, since: int) -> bool:
+        """Whether a step from the index ``since`` on has a result of which nothing is known."""
+        data = self.results.data
+        offset = data.find(BLANK, max(0, since - self.results.start) * WIDTH)
+        while offset >= 0 and offset % WIDTH:
+            offset = data.find(BLANK, offset + 1)
+        return offset >= 0
 
     def returned(self, call: Symbol, result: Symbol) -> bool:
         """Whether ``call`` ever returned ``result`` within memory."""

@@ -374,9 +374,9 @@ def _with_profile(noise: dict[str, list[Any]], key: str, profile: NoiseProfile) 
 
 
 def _inquire(run: Run, seen: Observation) -> None:
-    """Add the step to the series of unproductive calls, or end the series where something new was found."""
+    """Add the step to the series of unproductive calls, or end the series where something new was found, or may be."""
     inquiry = run.inquiry
-    if seen.progress and seen.signature is None:
+    if seen.signature is None and (seen.progress or not seen.result):
         inquiry.end(seen.tool)
         if not inquiry.has_found(seen.tool) and not complains(seen.step.result or "", seen.values):
             inquiry.note_found(seen.tool)
@@ -384,6 +384,7 @@ def _inquire(run: Run, seen: Observation) -> None:
             run.advance.end()
         return
     if not seen.result or not seen.call:
+        seen.has_found = inquiry.has_found(seen.tool)
         return
     if seen.repeats < 2 or seen.call.hex() not in inquiry.calls:  # a repeat asks what was asked already
         answer = f"!{seen.signature}" if seen.signature is not None else _answer(seen)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from trajectory_guard.core.certainty import PACE, Certainty, weakest
+from trajectory_guard.core.history import BLANK
 from trajectory_guard.core.masking import measures, shares_done
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import names_error
@@ -74,6 +75,14 @@ def weigh(run: Run, seen: Observation, policy: ToolSettings | None, poll_patienc
     elif seen.others_progress:  # their progress may have changed the state that this call reads
         seen.certainty = weakest(seen.certainty, Certainty.LIKELY)
         seen.pace = max(seen.pace, _PACE_BESIDE_OTHERS)
+    elif (
+        seen.repeats > 1
+        and not seen.in_a_row
+        and BLANK in run.history.results.data  # the next question costs a call
+        and run.history.hides(seen.repeated_at[-2] + 1)
+    ):
+        seen.certainty = weakest(seen.certainty, Certainty.ACKNOWLEDGED)  # what came back meanwhile may be new
+        seen.pace = max(seen.pace, PACE[Certainty.ACKNOWLEDGED])
 
 
 # --- the factor on the number of repeats -------------------------------------------------------------------------

@@ -81,7 +81,7 @@ COPIED: Final = 128
 UNSEEN: Final = 256
 """Several steps in a row only repeated calls, and nothing is known of what they returned."""
 HIDDEN: Final = 512
-"""The call succeeded, and nothing shows what was asked for and what came back."""
+"""The call succeeded, and nothing shows what came back."""
 ALWAYS: Final = UNPRODUCTIVE | PROGRESS
 _LEAST_SERIES: Final = 3
 
@@ -102,7 +102,7 @@ def signs_of(seen: Observation) -> int:
         signs |= UNSEEN
     if seen.signature is not None:
         signs |= FAILED
-    elif not (seen.call or seen.result):
+    elif not seen.result:
         signs |= HIDDEN
     if seen.step.thought or is_finisher(seen.tool):
         signs |= SPOKEN

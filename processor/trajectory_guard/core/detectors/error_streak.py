@@ -20,6 +20,7 @@ from trajectory_guard.core.text import both_ends
 _COUNT: Final = 3
 _WINDOW: Final = 10
 _LISTED: Final = 6
+_OF_A_TOOL_THAT_WORKS: Final = 9
 _VARIED_RETRIES: Final = 2.4  # so that without a pause the fifth try is the one too many
 _KILLED: Final = 4  # as with time-outs: the fifth is the one too many
 _MANY_WAYS: Final = 3
@@ -119,18 +120,19 @@ class _Fails(NamedTuple):
 class ErrorStreak(Detector):
     """Fires when at least three of the last ten steps failed with the same masked error.
 
-    Names, numbers and paths in the message are ignored, the arguments too: an agent that drifts from one variant to
-    the next against one wall is caught. Different errors are not: they are information, and so is a validation error
-    that asks for another property of the call than the one before. Six tries are allowed where
-    every call asks for something that was not asked for before, as in a list of look-ups (commands: where every error
-    names another missing part), and where changing calls are refused. A list is left alone for good if the tool has
-    found something in this run, or fails in several ways. Progress of the same tool ends the streak, and so does an
-    error that names another part of the call than the one before, which is gone by then: one fault after the other is
-    being mended. Errors that pass by themselves (time-outs, rate limits, 5xx) are waiting; without a pause, and where
-    one thing is tried in ever new ways, the fifth try is one too many. So is the fifth command that was killed by a
-    time limit. Six model turns in which all calls failed with one line count whatever tools were called, and so do six
-    whose failures show neither text nor class. So does one tool that fails like that in sixteen turns of at most 48
-    steps, and never succeeds in between; what succeeds in between may be work, so this leads to nudges only.
+    Names, numbers and paths in the message are ignored, the arguments too: an agent that drifts from one variant to the
+    next against one wall is caught. Different errors are not: they are information, and so is a validation error that
+    asks for another property of the call than the one before. Six tries are allowed where every call asks for something
+    that was not asked for before, as in a list of look-ups (commands: where every error names another missing part),
+    where changing calls are refused, and where no arguments are recorded; nine there, if the tool has worked in this
+    run. A list is left alone for good if the tool has found something in this run, or fails in several ways. Progress
+    of the same tool ends the streak, and so does an error that names another part of the call than the one before,
+    which is gone by then: one fault after the other is being mended. Errors that pass by themselves (time-outs, rate
+    limits, 5xx) are waiting; without a pause, and where one thing is tried in ever new ways, the fifth try is one too
+    many. So is the fifth command that was killed by a time limit. Six model turns in which all calls failed with one
+    line count whatever tools were called, and so do six whose failures show neither text nor class. So does one tool
+    that fails like that in sixteen turns of at most 48 steps, and never succeeds in between; what succeeds in between
+    may be work, so this leads to nudges only.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> names = ("user", "users", "user_id", "id")
@@ -169,7 +171,8 @@ class ErrorStreak(Detector):
             if self.fails:
                 tool = _digest(seen.tool)
                 self.fails = tuple(one for one in self.fails if one.tool != tool)
-            if seen.progress and (self.recent or self.fruitless):
+            may_work = seen.progress or not seen.result  # what is unknown may be new
+            if may_work and (self.recent or self.fruitless):
                 self._forget_what_works(seen)
             return None
         if seen.signature == UNSTATED:
@@ -268,6 +271,8 @@ class ErrorStreak(Detector):
 
     def _evaluate(self, seen: Observation, alike: list[_Failure], *, guess: bool) -> DetectionResult | None:
         # the calls of one batch were all requested before any of them failed
+        waits = seen.certainty is Certainty.WAITING
+        hidden = not seen.call and not waits  # each call may have asked for another thing
         streak = [one for one in alike if one.batch != seen.batch or one is alike[-1]]
         unlike = len({one.call for one in streak}) == len(streak)
         listed = unlike and 4 * len([one for one in streak[1:] if not one.anew]) < len(streak)
@@ -275,17 +280,20 @@ class ErrorStreak(Detector):
         if listed and not program and (seen.has_found or self._fails_in_many_ways(streak[-1])):
             return None  # the tool tells one entry from another: that this one does not exist is what it found out
         entries = listed or (unlike and guess and not program)
-        if seen.certainty is Certainty.WAITING and unlike:
+        if waits and unlike:
             # each entry of a list is tried for the first time; other words for one thing are tries of the same
             needed = _COUNT * seen.waiting_pace if listed or program else _VARIED_RETRIES * seen.pace
         elif listed or (unlike and streak[-1].named and program):
             needed = _LISTED * seen.variation_pace
         else:
             needed = (_KILLED if seen.killed else _COUNT) * seen.variation_pace
+        if hidden:
+            needed = (_OF_A_TOOL_THAT_WORKS if seen.has_found else _LISTED) * seen.variation_pace
         if len(streak) < needed:
             return None
         # the entries of a list may well all fail for one reason, and so may guesses at a name or a code
-        certainty = Certainty.ACKNOWLEDGED if entries and not seen.counts_up else Certainty.LIKELY
+        doubtful = hidden or (entries and not seen.counts_up)
+        certainty = Certainty.ACKNOWLEDGED if doubtful else Certainty.LIKELY
         return self._found_at(seen, 1.0 if len(streak) > needed else 0.75, [one.at for one in alike], certainty)
 
     def _fails_in_many_ways(self, failure: _Failure) -> bool:

@@ -25,9 +25,9 @@ class Monologue(Detector):
     A claim to be done is a call of a tool whose name says so (finish, submit, final_answer, task_done and the like);
     had it been accepted, the run would have ended. A call that names what is done (the number of a task, an order) is
     one of many: only its repeats count. A claim that is answered with something new (a grader's verdict) is an attempt
-    and does not count. Where no arguments are recorded, each claim may be that of another task: nine of them lead to a
-    nudge, and none to a stop. Repeated text counts only between steps that brought nothing new, and not while something
-    is still under way: a waiting agent repeats its message.
+    and does not count. Where arguments or results are not recorded, each claim may be that of another task: nine of
+    them lead to a nudge, and none to a stop. Repeated text counts only between steps that brought nothing new, and not
+    while something is still under way: a waiting agent repeats its message.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> fires("claims_done", (f"submit(answer={number}) -> noted" for number in ("four", "five", "six")))
@@ -75,7 +75,7 @@ class Monologue(Detector):
         fresh = seen.progress and not seen.echo
         self.claimed = 1 if fresh else self.claimed + 1
         self.claims = (seen.index,) if fresh else (*self.claims[-_WINDOW:], seen.index)
-        hidden = not seen.call
+        hidden = not (seen.call and seen.result)
         if self.claimed < (_COUNT_HIDDEN if hidden else _COUNT):
             return None
         return self.found(
@@ -100,7 +100,7 @@ class Monologue(Detector):
         certainty = Certainty.ACKNOWLEDGED if varied else Certainty.LIKELY
         return self.found(
             seen, _CONFIDENCE, "same_message", certainty, count=len(steps), first_step=steps[0], steps=steps,
-            varied=True,
+            varied=True, only_nudge=varied and not seen.result,
         )  # fmt: skip
 
     @classmethod

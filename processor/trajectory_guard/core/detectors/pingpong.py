@@ -315,7 +315,7 @@ class HandOffs(Detector):
         several = bool(self.named) or ("" != before != agent)
         self.agent, self.named = agent, names_in(seen) if several else ()
         if not is_handoff(seen.step.tool_name) and not named_next:
-            nobody_sees = seen.signature is None and not (seen.call or seen.result)
+            nobody_sees = seen.signature is None and not seen.result
             if seen.progress or nobody_sees:  # unknown work may have brought something
                 self.symbols, self.agents = (), ()
             return None
@@ -342,7 +342,9 @@ class HandOffs(Detector):
         if len(set(names)) < 2:
             return None
         steps = tuple(at for at, _ in self.agents[-(run + period) :])
-        certainty = Certainty.LIKELY if seen.call else Certainty.ACKNOWLEDGED  # nobody sees what is handed over
+        certainty = (
+            Certainty.LIKELY if seen.result else Certainty.ACKNOWLEDGED
+        )  # what came back with the work is unknown
         return self.found(
             seen, 1.0, "handoffs", certainty, count=(run + period) // period, first_step=steps[0], steps=steps,
             names=names, period=period, varied=True, at_least=run + 2 * period > self._KEPT,
