@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from trajectory_guard.core.fingerprints import checksum
 from trajectory_guard.core.steps import StepRecord
 
-MAX_TASKS: Final = 32
+MAX_TASKS: Final = 16
 """Tasks of a trace that are remembered, those that acted last."""
 
 
@@ -22,13 +23,13 @@ class Task(NamedTuple):
         worked_until: end of its last tool call, None before the first one.
         answered: end of the model call since then, None if there was none.
         turn: turns that have called tools, beside the first one.
-        superstep: label of its super-step, None before its first tool call.
+        superstep: checksum of the label of its super-step, 0 before its first tool call.
     """
 
     worked_until: float | None = None
     answered: float | None = None
     turn: int = 0
-    superstep: str | None = None
+    superstep: int = 0
 
 
 Tasks = dict[str, Task]
@@ -53,7 +54,7 @@ def after_model_call(tasks: Tasks, label: str | None, start: float, end: float) 
 
 
 def _only_worker(tasks: Tasks) -> str | None:
-    workers = [(label, task.superstep) for label, task in tasks.items() if task.superstep is not None]
+    workers = [(label, task.superstep) for label, task in tasks.items() if task.superstep]
     if not workers or [superstep for _, superstep in workers].count(workers[-1][1]) > 1:
         return None
     return workers[-1][0]
@@ -71,9 +72,9 @@ def in_own_loop(tasks: Tasks, label: str, step: StepRecord) -> StepRecord:
     It does from its first call on if another task of its super-step does: that of an earlier run of the graph, or one
     beside it.
     """
-    task = tasks.pop(label, Task())
+    task, superstep = tasks.pop(label, Task()), checksum(step.batch or "")
     turn = task.turn + (task.answered is not None and task.answered <= step.timestamp)
-    own_loop = turn > 0 or any(one.turn and one.superstep == step.batch for one in tasks.values())
+    own_loop = turn > 0 or any(one.turn and one.superstep == superstep for one in tasks.values())
     worked_until = max(task.worked_until or 0.0, step.timestamp + step.duration)
-    _keep(tasks, label, Task(worked_until, None, turn, step.batch))
+    _keep(tasks, label, Task(worked_until, None, turn, superstep))
     return step._replace(run=label, batch=f"{label}/{turn}") if own_loop else step
