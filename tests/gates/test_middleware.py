@@ -260,7 +260,7 @@ def test_agents_that_share_the_middleware_run_their_own_tools_of_one_name(monkey
             in_between[0] = found(bob)
         return []
 
-    monkeypatch.setattr(middleware, "unguarded_in_tool", run_the_other)
+    monkeypatch.setattr(middleware, "unguarded_agents", run_the_other)
 
     assert found(alice) == "records of alice"
     assert in_between == ["records of bob"]

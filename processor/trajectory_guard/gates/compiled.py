@@ -30,7 +30,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.gates.agent_node import MEMORY, GuardedNode, guard_channels, split_status, way_back
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.gates.graph_gate import ENDINGS, GraphGate, NudgeRole
-from trajectory_guard.gates.nested import with_guarded
+from trajectory_guard.gates.nested import graphs_in, with_guarded
 from trajectory_guard.gates.private_state import StatusChannel
 from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.rewire import (
@@ -85,6 +85,7 @@ def _guarding(base: Any) -> Any:
         graph = base.compile(self, *args, **options)
         for asked, way in zip(self._trajectory_guards, ways, strict=True):
             _install(graph, way, asked.gate)
+        _warn_of_unguarded(graph)
         return graph
 
     compile.__doc__ = f"As ``{base.__name__}.compile``, with gates; raises ``GraphShapeError`` where one does not fit."
@@ -155,6 +156,7 @@ def guard_compiled(
     twin = _copy(graph)
     if not is_guarded(graph):
         _guard_copy(twin, gate, tools, agent)
+        _warn_of_unguarded(twin)
     if isinstance(twin.output_channels, (list, tuple)) and "loop_status" in twin.channels:
         twin.output_channels = [*dict.fromkeys((*twin.output_channels, "loop_status"))]
     return twin
@@ -199,6 +201,33 @@ def is_guarded(graph: Pregel[Any, Any, Any, Any]) -> bool:
     by_hand = (getattr(node.bound, "gate", None) for node in graph.nodes.values())
     by_middleware = isinstance(graph.channels.get("loop_status"), StatusChannel)
     return by_middleware or MEMORY in graph.channels or any(isinstance(gate, Gate) for gate in by_hand)
+
+
+def has_tools(graph: Compiled) -> bool:
+    """Whether a graph has a tool node of its own."""
+    return any(isinstance(node.bound, ToolNode) for node in graph.nodes.values())
+
+
+def unguarded_agents(value: Any, *, besides: Any = None) -> list[str]:
+    """Names of the agents with tools that a tool or a node calls and no gate guards.
+
+    Parameters:
+        besides: builder of a graph that does not count: a node may ask its own graph for its state.
+    """
+    found = [(name, graph) for name, graph in graphs_in(value) if besides is None or graph.builder is not besides]
+    return sorted({name for name, graph in found if has_tools(graph) and not is_guarded(graph)})
+
+
+def _warn_of_unguarded(graph: Compiled) -> None:
+    """Name the agents behind global names, which nodes call and a copy of the node cannot replace."""
+    for name, node in graph.nodes.items():
+        if agents := unguarded_agents(node.bound, besides=graph.builder):
+            _log.warning(
+                "trajectory_guard: node %r calls agents that no gate guards: %s; give each of them a gate of its own "
+                "(middleware=[TrajectoryGuardMiddleware()], or apply_guard on its builder)",
+                name,
+                ", ".join(agents),
+            )
 
 
 def _guardable(builder: Builder, gate: GraphGate) -> bool:

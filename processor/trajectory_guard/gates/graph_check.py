@@ -11,8 +11,7 @@ from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
 
 from trajectory_guard.gates.agent_node import GuardedNode
-from trajectory_guard.gates.compiled import is_guarded
-from trajectory_guard.gates.nested import graphs_in
+from trajectory_guard.gates.compiled import has_tools, is_guarded, unguarded_agents
 from trajectory_guard.gates.rewire import handing_over, sub_graphs, unreachable
 
 
@@ -95,7 +94,7 @@ def _sub_graphs(graph: CompiledStateGraph[Any, Any, Any, Any]) -> Iterator[Graph
         if name in guarded:
             continue
         for inner in node.subgraphs or ():
-            if isinstance(inner, CompiledStateGraph) and _has_tools(inner):
+            if isinstance(inner, CompiledStateGraph) and has_tools(inner):
                 yield GraphFinding(
                     "warn", "unguarded_sub_graph", name, f"The tools of sub-graph {name!r} run outside the gates.",
                     "apply_guard() on its builder, or guarded_invoke() on this graph",
@@ -107,17 +106,8 @@ def _sub_agents(graph: Pregel[Any, Any, Any, Any]) -> Iterator[GraphFinding]:
         if not isinstance(node.bound, ToolNode):
             continue
         for tool in node.bound.tools_by_name.values():
-            for agent in unguarded_in_tool(tool):
+            for agent in unguarded_agents(tool):
                 yield GraphFinding(
                     "warn", "unguarded_sub_agent", agent, f"Tool {tool.name!r} calls agent {agent!r}: no gate.",
                     "middleware=[TrajectoryGuardMiddleware()] for that agent",
                 )  # fmt: skip
-
-
-def unguarded_in_tool(tool: Any) -> list[str]:
-    """Names of the agents with tools that a tool calls and no gate guards."""
-    return sorted({name for name, graph in graphs_in(tool) if _has_tools(graph) and not is_guarded(graph)})
-
-
-def _has_tools(graph: CompiledStateGraph[Any, Any, Any, Any]) -> bool:
-    return any(isinstance(node.bound, ToolNode) for node in graph.nodes.values())

@@ -31,9 +31,8 @@ from trajectory_guard.gates.agent_node import bounded_append
 from trajectory_guard.gates.arguments import check_budget_arguments
 from trajectory_guard.gates.budget_gate import Cheaper, cheaper_model, refusal_message
 from trajectory_guard.gates.budgets import Action, BudgetCheck, BudgetExceededError, RefusalText, Ruling
-from trajectory_guard.gates.compiled import guarded_tool
+from trajectory_guard.gates.compiled import guarded_tool, unguarded_agents
 from trajectory_guard.gates.gate import GateDecision
-from trajectory_guard.gates.graph_check import unguarded_in_tool
 from trajectory_guard.gates.graph_gate import INTENDED, GraphGate, NudgeRole
 from trajectory_guard.gates.open_decisions import OpenDecisions
 from trajectory_guard.gates.private_state import RememberingStatus, StatusChannel, remembering, whole_status
@@ -361,7 +360,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
             return request
 
     def _warn(self, tool: Any) -> None:
-        if agents := unguarded_in_tool(tool):
+        if agents := unguarded_agents(tool):
             _log.warning(
                 "trajectory_guard: tool %r calls agents that no gate guards: %s; give each of them "
                 "middleware=[TrajectoryGuardMiddleware()]",

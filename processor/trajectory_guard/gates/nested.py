@@ -8,9 +8,10 @@ from __future__ import annotations
 import copy
 import types
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
-from langchain_core.runnables import RunnableBinding
+from langchain_core.runnables import RunnableBinding, RunnableLambda, RunnableSequence
 from langchain_core.tools import StructuredTool
 from langgraph._internal._runnable import RunnableCallable
 from langgraph.graph.state import CompiledStateGraph
@@ -19,7 +20,8 @@ from langgraph.prebuilt import ToolNode
 _MAX_SEEN: Final = 4096
 """Objects that are looked at, for one tool or node."""
 _MAX_ENTRIES: Final = 64
-_ATTRIBUTES: Final = ("func", "afunc", "coroutine", "bound")
+_ATTRIBUTES: Final = ("func", "afunc", "coroutine", "bound", "first", "last")
+_HOLDERS: Final = (RunnableCallable, StructuredTool, RunnableBinding, RunnableLambda, RunnableSequence)
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 Guarded = Callable[[Any], Any]
 
@@ -27,7 +29,8 @@ Guarded = Callable[[Any], Any]
 def with_guarded(value: Any, guarded: Guarded) -> Any:
     """``value`` with every graph in its closures replaced by ``guarded(graph)``; itself where there is none.
 
-    Looks into functions, bound methods of graphs, dicts, tools and tool nodes, and copies those only that lead to a
+    Looks into functions, ``functools.partial`` (under asyncio LangGraph makes one of each node that is a plain
+    function), bound methods of graphs, runnables, dicts, tools and tool nodes, and copies those only that lead to a
     graph. Global names are left alone: other functions use them too.
     """
     return _Copying(value, guarded).twin(value)
@@ -72,6 +75,8 @@ class _Copying:
             new = self._twins[id(value)] = {}
             new.update({key: self.twin(held) for key, held in value.items()})
             return new
+        if isinstance(value, partial):
+            return self._partial(value)
         new = self._twins[id(value)] = copy.copy(value)
         if isinstance(value, ToolNode):
             new._tools_by_name = self.twin(value._tools_by_name)
@@ -80,6 +85,15 @@ class _Copying:
         for name in _ATTRIBUTES:
             if getattr(value, name, None) is not None:
                 setattr(new, name, self.twin(getattr(value, name)))
+        if isinstance(value, RunnableSequence):
+            new.middle = [self.twin(step) for step in value.middle]
+        return new
+
+    def _partial(self, value: partial[Any]) -> partial[Any]:
+        new = self._twins[id(value)] = partial(value.func)  # filled below: what it holds may lead back to it
+        args, keywords = tuple(map(self.twin, value.args)), {key: self.twin(one) for key, one in value.keywords.items()}
+        own = {key: self.twin(one) for key, one in value.__dict__.items()}
+        new.__setstate__((self.twin(value.func), args, keywords, own))  # type: ignore[attr-defined]
         return new
 
     def _function(self, value: types.FunctionType) -> types.FunctionType:
@@ -113,8 +127,10 @@ def _parts(value: Any) -> list[Any]:
         return list(value.values()) if len(value) <= _MAX_ENTRIES else []
     if isinstance(value, ToolNode):
         return [value._tools_by_name]
-    if isinstance(value, (RunnableCallable, StructuredTool, RunnableBinding)):
-        return [getattr(value, name, None) for name in _ATTRIBUTES]
+    if isinstance(value, partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, _HOLDERS):
+        return [*(getattr(value, name, None) for name in _ATTRIBUTES), *(getattr(value, "middle", None) or ())]
     return []
 
 
