@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -17,11 +18,26 @@ from trajectory_guard.core.text_bounds import chars_of
 RECENT_CALLS: Final = 16
 """Records that are kept of a trajectory. A tuple of them takes a fifth of the memory of a deque."""
 _HASH_CHARS: Final = 16
+_MIN_ID_CHARS: Final = 6
+"""A shorter id, such as a number, may be another word of the text by chance."""
 _KEPT_RESULT_CHARS: Final = 1_024
 _KEPT_SINGLE_CHARS: Final = 512
 _KEPT_ARGS_CHARS: Final = 2_048
 _CHARS_OF_BYTE: Final = 4
 """No byte of JSON is longer as a Python literal: a control character takes ``\\x7f``, a comma gets a blank."""
+
+
+def text_without_id(text: str, call_id: str | None) -> str:
+    """The text of a failed call without the call's own id, which makes equal failures look different.
+
+    >>> text_without_id("Tool call lookup with id call_7 could not be executed.", "call_7")
+    'Tool call lookup with id … could not be executed.'
+    >>> text_without_id("row 7 is missing", "7"), text_without_id("call_71 is missing", "call_7")
+    ('row 7 is missing', 'call_71 is missing')
+    """
+    if not call_id or len(call_id) < _MIN_ID_CHARS or call_id not in text:
+        return text
+    return re.sub(rf"(?<!\w){re.escape(call_id)}(?!\w)", "…", text)
 
 
 @lru_cache(maxsize=1_024)

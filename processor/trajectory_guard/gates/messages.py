@@ -10,12 +10,22 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from trajectory_guard.core.calls import text_without_id
 from trajectory_guard.core.content_blocks import unwrap
 from trajectory_guard.core.fingerprints import args_hash, digest64, text_bytes
 from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
 from trajectory_guard.core.outcome import classify
-from trajectory_guard.core.steps import NOT_RUN, REFUSED_BY_GUARD, SUCCESS, ModelTokens, Outcome, StepRecord, Usage
+from trajectory_guard.core.steps import (
+    ERROR,
+    NOT_RUN,
+    REFUSED_BY_GUARD,
+    SUCCESS,
+    ModelTokens,
+    Outcome,
+    StepRecord,
+    Usage,
+)
 from trajectory_guard.core.text import SIGNATURE
 from trajectory_guard.core.tools import is_handoff
 from trajectory_guard.spans.content import as_text
@@ -82,13 +92,16 @@ def with_summaries(messages: Sequence[Any], turn: str, turns: Collection[str], k
 
 
 def open_calls(messages: Sequence[Any]) -> set[str]:
-    """Ids of the newest tool calls without a result: no message may be inserted before their results."""
+    """Ids of the newest tool calls without a result: no message may be inserted before their results.
+
+    Malformed calls do not count: no tool runs them, and ``create_agent`` answers them later, in front of what follows.
+    """
     answered: set[str] = set()
     for message in reversed(messages[-MAX_LOOK_BACK:]):
         if is_tool_message(message):
             answered.add(message.tool_call_id)
         elif getattr(message, "type", None) == "ai":
-            return {str(call.get("id")) for call in _tool_calls(message)} - answered
+            return {str(call.get("id")) for call in getattr(message, "tool_calls", None) or ()} - answered
     return set()
 
 
@@ -334,7 +347,8 @@ def answer_of(answer: Any) -> tuple[Outcome, str]:
         text = inner.text
     stated = inner is not None and inner.error is True and content.__class__ is str
     failed = stated or getattr(answer, "status", "success") == "error"
-    return classify(text, failed=failed, refused=is_refusal_message(answer)), text
+    outcome = classify(text, failed=failed, refused=is_refusal_message(answer))
+    return outcome, text_without_id(text, answer.tool_call_id) if outcome == ERROR else text
 
 
 def requesting(messages: Sequence[Any], call_id: Any) -> str | None:

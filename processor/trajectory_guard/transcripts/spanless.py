@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Set
 from typing import Final
 
+from trajectory_guard.core.calls import text_without_id
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.names import bounded_name
@@ -44,7 +45,8 @@ def step_of(requested: RequestedCall, above: Iterable[SpanView], table: DialectT
     """
     span, text = requested.span, result_text(requested.result)
     text = text if text is None else both_ends_and_digest(text, MAX_RESULT_CHARS)
-    kind = outcome_of(requested, text)
+    kind, call_id = outcome_of(requested, text), _call_id(requested)
+    text = text_without_id(text, call_id) if text is not None and kind == ERROR else text
     own, around = (span,) if requested.transcript else (), list(above)
     known = Evidence.FULL if text is not None or kind == ERROR else Evidence.NO_RESULT
     return StepRecord(
@@ -56,7 +58,7 @@ def step_of(requested: RequestedCall, above: Iterable[SpanView], table: DialectT
         outcome_type=kind,
         agent_id=requested.agent or agent_name(span, (*own, *around), table),
         timestamp=requested.time,
-        call_id=_call_id(requested),
+        call_id=call_id,
         dialect=family_of(span, table) + SUFFIX,
         trace_id=span.trace_id,
         span_id=span.span_id,
