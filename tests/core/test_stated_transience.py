@@ -31,11 +31,15 @@ NO_RETRY = (
     '{"error": "backend timeout", "retryable": false}',
     "Connection refused. Retrying will not help.",
     "Timeout; retrying won't help",
+    "Rate limit of this run is used up: do not call 'search' again.",
+    "Rate limit of this run is used up. Do not make additional tool calls.",
     "503 Service Unavailable (non-retryable)",
     "Timeout. This operation should not be retried.",
 )
 RETRY_LATER = (
     "Rate limit exceeded. Do not retry before 10:05",
+    "Rate limit exceeded. Do not call this API again before 10:05",
+    "Rate limit exceeded. Do not make any more calls until tomorrow",
     "429: quota exceeded, don't retry until tomorrow",
     "Timeout. Please don't try again too often",
     '{"error": "backend timeout", "retryable": true}',

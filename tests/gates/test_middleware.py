@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware import AgentMiddleware, ToolCallLimitMiddleware
 from langchain_core.messages import AIMessage
 from langchain_core.tools import BaseTool, tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -130,6 +130,18 @@ def test_other_middleware_still_runs() -> None:
 
     assert outline(agent.invoke(TASK)["messages"]) == NUDGED_THEN_STOPPED
     assert seen == ["before"] * (STOP_AT + 1) + ["after"]
+
+
+# Found: the answer that forbids further calls counted as an error that may pass: the stop came after twenty calls.
+def test_an_agent_that_ignores_a_limit_of_its_calls_is_stopped(run: Run) -> None:
+    middleware = [TrajectoryGuardMiddleware(board=new_board()), ToolCallLimitMiddleware(run_limit=2)]
+    agent = create_agent(ScriptedChatModel(policy=repeats(30)), [search], middleware=middleware)
+
+    messages = run(agent, TASK, {"recursion_limit": 200})["messages"]
+
+    assert closing(messages) == [messages[-1]]
+    assert rounds(messages) <= 8
+    assert no_call_is_split_from_its_answer(messages)
 
 
 def test_a_conversation_over_several_turns() -> None:

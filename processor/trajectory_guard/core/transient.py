@@ -83,7 +83,7 @@ def _forbids_retry(text: str) -> bool:
     return may_hold(_RETRY_STEMS, text) and _NO_RETRY.search(text) is not None
 
 
-_RETRY_STEMS: Final = ("retr", "again", "keep failing")
+_RETRY_STEMS: Final = ("retr", "again", "keep failing", "calls")
 _SOME_DAY: Final = "until|before|for|within|sooner|immediately|at once|right away|yet|now|so|too|more"
 _NO_RETRY: Final = re.compile(
     r"\b(?:do not|don.?t|never|must not|should not|no need to|cannot be|not)[ _](?:be )?"
@@ -91,7 +91,12 @@ _NO_RETRY: Final = re.compile(
     rf"(?!\W{{0,3}}(?:\w+\W{{1,3}}){{0,3}}?(?:{_SOME_DAY})\b)"
     r"|\bnon-?retr(?:y|i)able\b|retry\w{0,10}[\"']?\s?[:=]\s?[\"']?(?:false|no)\b"
     r"|\bretr(?:ying|ies) (?:\w+ ){0,2}(?:not|never|useless|pointless|futile|won.?t|can.?t|doesn.?t)\b"
-    r"|\bwill (?:keep|continue) (?:on )?failing\b",
+    r"|\bwill (?:keep|continue) (?:on )?failing\b"
+    # a limit of the agent's own, which no wait lifts
+    r"|\b(?:do not|don.?t|never|must not|should not) (?:"
+    r"(?:call|use|invoke|run) (?:\S{1,80} ){1,4}?again"
+    r"|make (?:any )?(?:additional|more|further|other) (?:\w+ )?calls)\b"
+    rf"(?!\W{{0,3}}(?:\w+\W{{1,3}}){{0,3}}?(?:{_SOME_DAY})\b)",
     re.IGNORECASE,
 )
 
@@ -194,6 +199,8 @@ def is_lasting(text: str, error_class: str | None) -> bool:
 
     >>> is_lasting("404: no such user", None), is_lasting("KeyError: 'a'", None), is_lasting("E-17 driver busy", None)
     (True, True, False)
+    >>> is_lasting("Tool call limit exceeded. Do not call 'search' again.", None)
+    True
     """
     if is_transient(text, error_class) or _awaits_element(text, error_class):
         return False
