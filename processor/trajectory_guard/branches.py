@@ -18,6 +18,7 @@ from trajectory_guard.quality.board import clear_flags
 
 _MAX_REQUESTS: Final = 4_096
 _MAX_TRACES: Final = 1_024
+_MAX_NESTED: Final = 1_024
 
 
 class Branches:
@@ -25,6 +26,8 @@ class Branches:
 
     Attributes:
         requests: label of the model turn by trajectory (or trace) and call id, as gates have seen the calls requested.
+        read_below: newest call that a gate has read, by trajectory and instance, of agents in sub-graphs whose name is
+            the same in every branch (``checkpointer=True``).
         begun: traces in which a gate has seen a graph run begin; crowded: those in which several have begun.
     """
 
@@ -33,6 +36,7 @@ class Branches:
         self.begun: BoundedTable[str, bool] = BoundedTable(_MAX_TRACES)
         self.crowded: BoundedTable[str, bool] = BoundedTable(_MAX_TRACES)
         self.requests: BoundedTable[tuple[str, bytes], str] = BoundedTable(_MAX_REQUESTS)
+        self.read_below: BoundedTable[tuple[str, str], ReadCall] = BoundedTable(_MAX_NESTED)
 
     def last_read(self, trajectory_id: str) -> ReadCall | None:
         """The newest call that a gate has read from the messages of the agent at the top; None before the first."""
@@ -173,6 +177,19 @@ class Branches:
             entry.gates.clear()
             entry.awaiting_state.clear()
             clear_flags(entry)
+
+    def go_back_below(self, trajectory_id: str, instance: str) -> None:
+        """Forget the runs of an agent in a sub-graph: a checkpoint from before them is resumed once more."""
+        self.read_below.pop((trajectory_id, instance), None)
+        entry = self._table.find(trajectory_id)
+        if entry is None:
+            return
+        with entry.lock:
+            for run in {*entry.state.runs, *entry.flags}:
+                if run.startswith(f"{instance}/"):
+                    self._table.engine.end_run(entry.state, run)
+                    entry.state.runs.pop(run, None)
+                    entry.flags.pop(run, None)
 
     # --- graph runs side by side ----------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from trajectory_guard import telemetry
 from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.state import StateFormatError
+from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.tracking.scope import ANEW, label_of
 from trajectory_guard.entries import ReadCall
 from trajectory_guard.gates.messages import (
@@ -87,7 +88,7 @@ def follow_branch(
 
     Parameters:
         trajectory: the thread id.
-        messages: of the agent at the top. A nested one is a new instance in every branch.
+        messages: of the agent at the top. A nested one is mostly a new instance in every branch.
         status: ``loop_status`` of the graph state.
         has_saver: a checkpointer keeps the graph state between runs.
     """
@@ -101,6 +102,26 @@ def follow_branch(
     elif newest is not None and _is_undecided(as_begun(board, trajectory, messages), status, newest):
         board.branches.stop_again(trajectory, newest.step_id)
     _follow_rewriting(board, trajectory, messages, status)
+
+
+def note_read_below(board: FlagBoard, trajectory: str, instance: str, turn: str | None, newest: StepRecord) -> None:
+    """Remember the newest call of a nested agent, if its sub-graph has one name in every branch."""
+    if _is_in_every_branch(instance):
+        board.branches.read_below[trajectory, instance] = ReadCall(turn, newest.step_id, newest.call_id)
+
+
+def follow_branch_below(
+    board: FlagBoard, trajectory: str, instance: str, messages: Sequence[Any], status: Mapping[str, Any]
+) -> None:  # fmt: skip
+    """As ``follow_branch``, for a nested agent whose sub-graph keeps its state from one call to the next."""
+    newest = board.branches.read_below.get((trajectory, instance)) if _is_in_every_branch(instance) else None
+    if newest is not None and _is_older(messages, status, newest, has_saver=True):
+        board.branches.go_back_below(trajectory, instance)
+
+
+def _is_in_every_branch(instance: str) -> bool:
+    """Whether the name of a sub-graph's run holds no task, as with ``checkpointer=True``."""
+    return ":" not in instance.rpartition("|")[2]
 
 
 def _is_older(messages: Sequence[Any], status: Mapping[str, Any], newest: ReadCall, *, has_saver: bool) -> bool:

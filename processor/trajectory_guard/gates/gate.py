@@ -25,7 +25,13 @@ from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.tracking.scope import label_of
 from trajectory_guard.entries import Flag, GateRun
 from trajectory_guard.gates.boundaries import STATE, Boundaries
-from trajectory_guard.gates.branches import note_request, note_unreadable, saved_state, with_summaries_marked
+from trajectory_guard.gates.branches import (
+    note_read_below,
+    note_request,
+    note_unreadable,
+    saved_state,
+    with_summaries_marked,
+)
 from trajectory_guard.gates.deliveries import deliveries, newest_delivery
 from trajectory_guard.gates.messages import (
     calls_before_nudges,
@@ -302,6 +308,8 @@ class Gate:
             known=lambda call: call in before or (self.board.was_read(trajectory, call) and not (again and before)),
         )  # fmt: skip
         steps = [step._replace(run=instance or None, turn=turn) for step in found] if found else found
+        if instance and steps:
+            note_read_below(self.board, trajectory, instance, turn, steps[-1])
         state = read_state() if read_state is not None and steps else None
         verdicts = self._evaluate_read(trajectory, run, messages, steps, status, stoppable=stoppable, state=state)
         if read_state is not None:

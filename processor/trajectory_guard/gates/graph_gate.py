@@ -23,7 +23,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.boundary import PERSON
 from trajectory_guard.core.policy import Level
 from trajectory_guard.gates.arguments import check_gate_arguments
-from trajectory_guard.gates.branches import as_begun, follow_branch, note_request
+from trajectory_guard.gates.branches import as_begun, follow_branch, follow_branch_below, note_request
 from trajectory_guard.gates.gate import Gate, GateDecision, current_trace
 from trajectory_guard.gates.loop_error import LoopDetectedError
 from trajectory_guard.gates.messages import (
@@ -119,7 +119,9 @@ class GraphGate:
         """
         has_saver = has_checkpointer(config)
         thread_id = thread_id_of(config)
-        if thread_id is not None and not namespace_of(config):
+        if thread_id is not None and (instance := namespace_of(config)):
+            follow_branch_below(self.gate.board, thread_id, instance, as_messages(messages), status or {})
+        elif thread_id is not None:
             messages = as_messages(messages)
             follow_branch(self.gate.board, thread_id, messages, status or {}, has_saver=has_saver)
             begins = bool(messages) and is_of_person(messages[-1])
