@@ -105,6 +105,21 @@ def test_of_two_agents_the_one_that_was_stopped(way: str) -> None:
     assert invoke(graph, board, way)["loop_status"]["status"] == "stopped"
 
 
+# Found: the result of LangGraph's newer form was returned without the status.
+@pytest.mark.newest
+@ways
+def test_the_result_of_the_newer_form_has_it_in_its_value(way: str) -> None:
+    board = new_board()
+    graph = parent(plain_agent(repeats(), board))
+    if way == "ainvoke":
+        done = asyncio.run(guarded_ainvoke(graph, TASK, thread(), board=board, version="v2"))
+    else:
+        done = guarded_invoke(graph, TASK, thread(), board=board, version="v2")
+
+    assert done.value["loop_status"]["status"] == "stopped"
+    assert not done.interrupts
+
+
 def test_a_caller_that_asks_for_other_keys_gets_those() -> None:
     board = new_board()
     done = guarded_invoke(parent(plain_agent(works(2), board)), TASK, thread(), board=board, output_keys=["messages"])

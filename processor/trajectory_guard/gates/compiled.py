@@ -6,6 +6,7 @@ A compiled graph is guarded in a shallow copy, sub-graphs included; the original
 from __future__ import annotations
 
 import copy
+import dataclasses
 import logging
 import weakref
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
@@ -414,7 +415,11 @@ async def guarded_ainvoke(
 def _with_status(result: Any, found: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Any:
     """A parent without an agent of its own has no such key, and would drop what its sub-graphs return."""
     asked_otherwise = options.get("output_keys") is not None or options.get("stream_mode", "values") != "values"
-    if not found or not isinstance(result, dict) or "loop_status" in result or asked_otherwise:
+    if not found or asked_otherwise:
+        return result
+    if options.get("version") == "v2" and isinstance(getattr(result, "value", None), dict):
+        return dataclasses.replace(result, value=_with_status(result.value, found, {}))
+    if not isinstance(result, dict) or "loop_status" in result:
         return result
     return {**result, "loop_status": split_status(found[0])[0]}
 
