@@ -340,6 +340,8 @@ class Gate:
         """
         verdicts: list[Verdict | None] = []
         is_lost = self.is_own_node or (status and "calls" not in status)
+        if steps and steps[0].batch != steps[-1].batch:  # several turns at once: their messages may have got new ids
+            is_lost = True
         nudged = calls_before_nudges(messages, status.get("advice_digests") or ()) if is_lost else set()
         brought = deliveries(messages, steps)
         for step in steps:
