@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from trajectory_guard.text_files import read_text
+
 MAX_VALUES: Final = 100_000
 """Values a configuration file may hold, each alias of YAML counted as what it stands for."""
 NESTED: Final = "nested too deeply"
@@ -18,10 +20,10 @@ def decode_file(file: Path) -> Any:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is malformed, or its suffix is none of these.
+        ValueError: it is malformed or too large, or its suffix is none of these.
     """
     try:
-        text = file.read_text(encoding="utf-8-sig")  # editors of Windows write the mark
+        text = read_text(file)
     except UnicodeDecodeError:
         raise ValueError("is not UTF-8 text") from None
     suffix = file.suffix.lower()

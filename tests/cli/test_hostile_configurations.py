@@ -30,6 +30,7 @@ FILES = {
     "merges.yaml": (MERGES, f"more than {MAX_VALUES:,} values"),
     "circle.yaml": ("tools: &t\n  a: *t\n", "a value contains itself"),
     "number.json": ('{"decay": ' + "9" * 10_000 + "}", ""),
+    "large.toml": ("# a comment\n" * 100_000, "larger than 1 MiB"),
 }
 COMMANDS: dict[str, Callable[[str, str], int]] = {
     "replay": lambda file, lines: guard(["replay", lines, "--config", file]),

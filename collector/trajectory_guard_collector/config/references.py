@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from trajectory_guard_collector.config.text_files import read_text
+from trajectory_guard.text_files import read_text
 
 Report = Callable[[str, str], None]
 """Called with the key path and the mistake there."""

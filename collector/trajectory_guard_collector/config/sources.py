@@ -12,8 +12,8 @@ import yaml
 
 from trajectory_guard.config import ConfigError
 from trajectory_guard.config_file import NESTED, bounded, construct, decode_toml
+from trajectory_guard.text_files import read_text
 from trajectory_guard_collector.config.references import Text
-from trajectory_guard_collector.config.text_files import read_text
 
 COMMAND_LINE: Final = "--set"
 _MAX_DEPTH: Final = 64

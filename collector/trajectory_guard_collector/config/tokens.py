@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from trajectory_guard.config import ConfigError
-from trajectory_guard_collector.config.text_files import read_text
+from trajectory_guard.text_files import read_text
 
 SENDERS: Final = "receivers.otlp.auth"
 HANDS: Final = "flags.auth"

@@ -16,7 +16,7 @@ def read_text(file: Path) -> str:
         UnicodeDecodeError: it is not UTF-8.
         ValueError: it is larger than 1 MiB.
     """
-    with file.open(encoding="utf-8-sig") as opened:
+    with file.open(encoding="utf-8-sig") as opened:  # editors of Windows write the mark
         text = opened.read(_MAX_CHARS + 1)
     if len(text) > _MAX_CHARS:
         raise ValueError("larger than 1 MiB")
