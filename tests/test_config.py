@@ -38,6 +38,8 @@ BAD: dict[str, list[tuple[str, ...]]] = {
     ],
     "bad_not_a_mapping.json": [("expected a mapping at the top level, got list",)],
     "bad_key_is_no_text.yaml": [("1",)],
+    "bad_key_twice.json": [("key 'mode' is there twice",)],
+    "bad_key_twice.yaml": [("line 3: key 'tools' is there twice, first in line 1",), ("line 5: key 'poll' is there",)],
     "bad_syntax.json": [("line 1 column 10",)],
     "bad_syntax.toml": [("line 1, column 9",)],
 }

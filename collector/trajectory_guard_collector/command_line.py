@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from trajectory_guard import __version__
 from trajectory_guard.config import ConfigError, GuardConfig
-from trajectory_guard.config_file import NESTED
+from trajectory_guard.config_bounds import NESTED
 from trajectory_guard.core.build import with_build
 from trajectory_guard.extras import missing
 from trajectory_guard.standard_streams import abandon_stdout, open_closed_ones, say, write_error

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
-from trajectory_guard.config_file import NESTED, bounded, decode_file
+from trajectory_guard.config_file import decode_file
 from trajectory_guard.config_messages import sentence
 from trajectory_guard.core.detectors import weights as default_weights
 from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings
@@ -272,13 +272,11 @@ class GuardConfig(CursorSettings, QualityKeys, _Model):
         """Read a ``.json``, ``.toml``, ``.yaml`` or ``.yml`` file (YAML needs PyYAML)."""
         file = Path(path)
         try:
-            data = bounded(decode_file(file))
+            data = decode_file(file)
         except OSError as error:
             raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from None
-        except RecursionError:
-            raise ConfigError(f"{file}: {NESTED}") from None
         except ValueError as error:
-            raise ConfigError(f"{file}: {error}") from None
+            raise ConfigError(*str(error).splitlines()).at(str(file)) from None
         if not isinstance(data, Mapping):
             raise ConfigError(f"{file}: expected a mapping at the top level, got {type(data).__name__}")
         return cls.from_mapping(data, source=str(file))

@@ -14,10 +14,11 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from trajectory_guard.config import SECTIONS, ConfigError, GuardConfig, Mistake
 from trajectory_guard.config_messages import sentence
 from trajectory_guard.core.text import nearest
+from trajectory_guard.yaml_file import from_yaml
 from trajectory_guard_collector.config.checks import UNKNOWN_KEY, without_secrets
 from trajectory_guard_collector.config.models import CollectorConfig
 from trajectory_guard_collector.config.references import Text, resolve
-from trajectory_guard_collector.config.sources import COMMAND_LINE, Sources, from_yaml, read_file, read_override
+from trajectory_guard_collector.config.sources import COMMAND_LINE, Sources, read_file, read_override
 
 M = TypeVar("M", bound=BaseModel)
 _GUARD: Final = "guard"

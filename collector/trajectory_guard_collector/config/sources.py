@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
 from trajectory_guard.config import ConfigError
-from trajectory_guard.config_file import NESTED, bounded, construct, decode_toml
+from trajectory_guard.config_bounds import NESTED, bounded
+from trajectory_guard.config_file import decode_json, decode_toml
 from trajectory_guard.text_files import read_text
+from trajectory_guard.yaml_file import from_yaml
 from trajectory_guard_collector.config.references import Text
 
 COMMAND_LINE: Final = "--set"
 _MAX_DEPTH: Final = 64
 _SHOWN: Final = 80
-_MERGE_TAG: Final = "tag:yaml.org,2002:merge"
 
 
 class Sources:
@@ -91,7 +91,7 @@ def _decode(file: Path) -> Any:
         return from_yaml(text)
     if suffix == ".json":
         try:
-            return json.loads(text, object_pairs_hook=_unique)
+            return decode_json(text)
         except json.JSONDecodeError as error:
             raise ValueError(f"not valid JSON: {error}") from None
     if suffix == ".toml":
@@ -100,52 +100,6 @@ def _decode(file: Path) -> Any:
         except ValueError as error:
             raise ValueError(f"not valid TOML: {error}") from None
     raise ValueError(f"unknown suffix {suffix!r}; use .yaml, .yml, .json or .toml")
-
-
-def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        times = Counter(key for key, _ in pairs)
-        raise ValueError("\n".join(f"key {key!r} is there twice" for key in values if times[key] > 1))
-    return values
-
-
-class _Loader(yaml.SafeLoader):
-    """Records duplicate keys; YAML itself would silently take the last one."""
-
-    duplicates: list[str]
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        first: dict[Hashable, int] = {}
-        for key_node, _ in node.value:
-            if key_node.tag == _MERGE_TAG or not isinstance(key_node, yaml.ScalarNode):
-                continue
-            key, line = self.construct_object(key_node), key_node.start_mark.line + 1
-            if key in first:
-                self.duplicates.append(f"line {line}: key {str(key)!r} is there twice, first in line {first[key]}")
-            first.setdefault(key, line)
-        return super().construct_mapping(node, deep)
-
-
-def from_yaml(text: str) -> Any:
-    """A YAML document; keys may not be there twice.
-
-    Raises:
-        ValueError, yaml.YAMLError: it is malformed, too large or nested too deeply.
-    """
-    try:
-        return _from_yaml(text)
-    except RecursionError:
-        raise ValueError(NESTED) from None
-
-
-def _from_yaml(text: str) -> Any:
-    loader = _Loader(text)
-    loader.duplicates = []
-    data = construct(loader)
-    if loader.duplicates:
-        raise ValueError("\n".join(loader.duplicates))
-    return data
 
 
 def _text_keys(value: Any, depth: int = 0) -> Any:
