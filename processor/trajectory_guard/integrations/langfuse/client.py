@@ -31,8 +31,13 @@ _LATER: Final = frozenset({408, 409, 425, 429})
 _BAD: Final = frozenset({400, 413, 422})
 _MAX_REASON_CHARS: Final = 300
 _NO_RETRIES: Final = {"max_retries": 0}
+_PLAIN: Final = {"accept-encoding": "identity"}
+"""A few bytes that are compressed may be gigabytes."""
 _OWN_HEADERS: Final = {"x-langfuse-sdk-name": _SDK_NAME}
 _NAMES: Final = {"data_type": "dataType", "trace_id": "traceId", "session_id": "sessionId"}
+
+_NO_REPLY: Final = (TypeError, AttributeError, OverflowError, RecursionError)
+"""Errors of reading a reply that is JSON and no reply of Langfuse."""
 
 UNREACHABLE: Final = "unreachable"
 INVALID: Final = "invalid"
@@ -122,10 +127,13 @@ class ScoresClient:
         import httpx
         from langfuse.api import LangfuseAPI
 
+        from trajectory_guard.integrations.langfuse.replies import bounded_reply
+
         base_url = connection.base_url.rstrip("/")
         self._http = httpx.Client(
-            timeout=connection.timeout_s, verify=connection.verify, headers=dict(connection.headers)
-        )
+            timeout=connection.timeout_s, verify=connection.verify, headers={**_PLAIN, **connection.headers},
+            event_hooks={"response": [bounded_reply(connection.timeout_s)]},
+        )  # fmt: skip
         self._api = LangfuseAPI(
             base_url=base_url,
             username=connection.public_key,
@@ -191,7 +199,7 @@ class ScoresClient:
 
         self.requests += 1
         try:
-            reply = form(scores)
+            return _outcome(scores, form(scores))
         except httpx.TransportError as error:
             raise RetryableScoreError(f"{self._url}: {type(error).__name__}: {error}", UNREACHABLE) from error
         except httpx.InvalidURL:  # its message may hold the password
@@ -200,11 +208,8 @@ class ScoresClient:
             raise self._failure(error.status_code, error.headers or {}, error.body) from error
         except UnicodeEncodeError as error:  # of one score: it must not hold up the others
             raise _BadRequestError(f"this score cannot be sent: {error}") from error
-        except ValueError as error:
+        except (httpx.DecodingError, ValueError, *_NO_REPLY) as error:
             raise RefusedAccessError(f"{self._url} does not answer as Langfuse does: {error}", INVALID) from error
-        rejected = int(getattr(reply, "rejected", 0))
-        errors = [str(one.message) for one in getattr(reply, "errors", ())]
-        return SendOutcome(scores, rejected, "; ".join(errors)[:_MAX_REASON_CHARS])
 
     def _failure(self, status: int | None, headers: Mapping[str, str], body: object) -> Exception:
         message = f"{self._url} answered {status}: {str(body)[:_MAX_REASON_CHARS]}"
@@ -214,6 +219,12 @@ class ScoresClient:
             asked = next((value for key, value in headers.items() if key.lower() == "retry-after"), None)
             return RetryableScoreError(message, str(status or UNREACHABLE), retry_after_s=parse_retry_after(asked))
         return RefusedAccessError(message, INVALID if status < 300 else str(status))
+
+
+def _outcome(scores: Sequence[LangfuseScore], reply: Any) -> SendOutcome:
+    rejected = int(getattr(reply, "rejected", 0))
+    errors = [str(one.message) for one in getattr(reply, "errors", ())]
+    return SendOutcome(scores, max(0, rejected), "; ".join(errors)[:_MAX_REASON_CHARS])
 
 
 def _create(api: Any) -> Callable[..., Any]:
