@@ -150,7 +150,7 @@ def runs(draw: st.DrawFn) -> list[tuple[Span, str]]:
                     extra = draw(
                         st.sampled_from([{}, {"gen_ai.response.id": f"{number}"}, {"gen_ai.usage.cost": 0.25}])
                     )
-                    shown = tokens if draw(st.booleans()) else (tokens[0] + 1, tokens[1])
+                    shown = draw(st.sampled_from([tokens, (tokens[0] + 1, tokens[1]), (0, 0)]))
                     one = chat(
                         name, shown, model=draw(st.sampled_from(MODELS)), extra=extra, trace=str(trace), parent=above,
                         at=start + depth / 16, dur=2 - depth / 8,
@@ -212,6 +212,13 @@ def test_the_outer_report_of_a_call_gives_way_to_the_inner_one_that_arrives_late
     assert balance(scorer, "day", day=DAY).calls == 1
     assert scorer.spending is not None
     assert scorer.spending.counts["spending.duplicates"] == 1
+
+
+def test_an_inner_report_without_tokens_does_not_hide_the_outer_one_that_has_them() -> None:
+    outer = request(chat("outer", (1000, 100), at=0, dur=4), scope="langchain")
+    inner = request(chat("inner", (0, 0), at=1, dur=2, parent="outer"), scope="openai")
+    for order in ([outer, inner], [inner, outer], [inner + outer]):
+        assert balance(booked(order), "day", day=DAY).tokens == 1100
 
 
 def test_a_later_report_that_separates_two_brings_the_second_one_back() -> None:

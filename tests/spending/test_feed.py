@@ -137,6 +137,17 @@ def test_two_instrumentations_of_one_call_count_once() -> None:
     assert app.board.counts["spending.duplicates"] == 3
 
 
+@pytest.mark.parametrize("inner", [{}, {"gen_ai.usage.cost": 0.25}])
+def test_a_stream_that_one_instrumentation_sees_without_tokens_counts_as_the_other_one_saw_it(
+    inner: dict[str, Any],
+) -> None:
+    app = App(track_spending=True)
+    with app.provider.get_tracer("langchain").start_as_current_span("ChatOpenAI", attributes=chat()):
+        app.model_call(tokens=(0, 0), scope="openai", **inner)
+    assert app.balance("day").tokens == (0 if inner else 1100)
+    assert app.balance("day").micro_usd == (250_000 if inner else COST_OF_A_CALL)
+
+
 def test_two_calls_side_by_side_of_one_instrumentation_are_two() -> None:
     app = App(track_spending=True)
     tracer = app.provider.get_tracer("openai")

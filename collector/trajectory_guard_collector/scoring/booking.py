@@ -198,8 +198,9 @@ def _entry(item: UsageItem, call: ModelCall, key: Key) -> LedgerEntry:
 def _reported(item: UsageItem, call: ModelCall) -> ReportedCall:
     tokens = (item.usage.input_tokens, item.usage.output_tokens)
     return ReportedCall(
-        item.scope, call.span_id, call.start, call.end, tokens, call.response or None, frozenset(call.above)
-    )
+        item.scope, call.span_id, call.start, call.end, tokens, call.response or None, frozenset(call.above),
+        has_cost=item.usage.cost_usd > 0,
+    )  # fmt: skip
 
 
 def named(text: str) -> str:

@@ -53,7 +53,7 @@ class SpendingFeed:
         tokens = (usage.input_tokens, usage.output_tokens)
         call = ReportedCall(
             view.scope, view.span_id, view.start, view.end, tokens, response_id(view, table),
-            frozenset(one.span_id for one in above),
+            frozenset(one.span_id for one in above), has_cost=usage.cost_usd > 0,
         )  # fmt: skip
         with self._lock:
             second = self._reported.is_second(view.trace_id, call)

@@ -23,17 +23,19 @@ class ReportedCall:
         tokens: input and output tokens.
         response: the provider's id of the response, None if unknown.
         above: ids of the spans around it.
+        says_usage: whether the span names tokens or a cost.
         reported_by: scopes that have reported this call, besides its own.
     """
 
-    __slots__ = ("above", "end", "reported_by", "response", "scope", "span_id", "start", "tokens")
+    __slots__ = ("above", "end", "reported_by", "response", "says_usage", "scope", "span_id", "start", "tokens")
 
     def __init__(
         self, scope: str, span_id: str, start: float, end: float, tokens: tuple[int, int],
-        response: str | None, above: frozenset[str],
+        response: str | None, above: frozenset[str], *, has_cost: bool,
     ) -> None:  # fmt: skip
         self.scope, self.span_id, self.start, self.end = scope, span_id, start, end
         self.tokens, self.response, self.above = tokens, response, above
+        self.says_usage = any(tokens) or has_cost
         self.reported_by = {scope}
 
     def is_same_as(self, other: ReportedCall) -> bool:
@@ -113,8 +115,9 @@ def _place(call: ReportedCall) -> tuple[float, float, str]:
 
 
 def _is_second(known: deque[ReportedCall], call: ReportedCall) -> bool:
+    """A report without usage, as of a stream, is booked with nothing: one with usage is no second report of it."""
     for other in known:
-        if call.is_same_as(other):
+        if (other.says_usage or not call.says_usage) and call.is_same_as(other):
             other.reported_by.add(call.scope)
             return True
     known.append(call)
