@@ -261,6 +261,18 @@ async def test_damaged_trajectories_are_named_counted_and_left_out(damage: bytes
     assert b"bad" not in disk.spaces["trajectories"], "the next start would report it again"
 
 
+@pytest.mark.parametrize("damage", [{"key": [[], "c"]}, {"key": ["", {}]}, {"hands": [0, []]}, {"hands": [0, {}]}])
+async def test_one_damaged_value_costs_its_trajectory_and_no_start(damage: dict[str, object]) -> None:
+    disk = Disk()
+    await run(disk, [request(loop(1)[0]), request(loop(1, trace="t", conversation="d")[0])], save_after=1)
+    ((key, data),) = disk.spaces["trajectories"].items()
+    disk.spaces["trajectories"] = {key: json.dumps({**json.loads(data), **damage}).encode()}
+    disk.wal.clear()
+    scorer = await run(disk, [request(tool("s", trace="t", conversation="d"))])
+    assert [one.key[1] for one in scorer.registry] == ["d"]
+    assert sample(scorer, "trajectory_guard_errors_total", where="restore") == 1
+
+
 async def upgraded(disk: Disk, requests: Sequence[bytes]) -> RequestScorer:
     """A collector whose engine has another version of the state than the one that filled the disk."""
     kept = disk.spaces["trajectories"]

@@ -121,12 +121,14 @@ def from_plain(plain: Any, dialects: Dialects) -> tuple[Trajectory, dict[bytes, 
             raise StateFormatError(f"trajectory format version {plain['v']!r} is unknown")
         tags = {bytes.fromhex(span): attributes for span, attributes in plain["marks"].items()}
         return _from_plain(plain, dialects), tags
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise StateFormatError(f"damaged trajectory: {type(error).__name__}: {error}") from None
 
 
 def _from_plain(plain: dict[str, Any], dialects: Dialects) -> Trajectory:
     tenant, name = plain["key"]
+    if not (isinstance(tenant, str) and isinstance(name, str)):
+        raise TypeError(f"no key: {plain['key']!r}")
     trajectory = Trajectory((tenant, name))
     trajectory.base = _snapshot(plain["base"]) if plain["base"] is not None else None
     if plain["floor"] is not None:
