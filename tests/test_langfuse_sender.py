@@ -247,6 +247,15 @@ def test_a_rejected_score_is_counted_and_not_sent_again(server: Langfuse, caplog
     assert sum(1 for status, _ in server.requests if status == 207) <= 1
 
 
+@pytest.mark.parametrize("wrong", [{"timestamp": 1e300}, {"timestamp": float("nan")}, {"value": []}, {"comment": 5}])
+def test_a_score_that_cannot_be_sent_holds_up_no_other(server: Langfuse, wrong: dict[str, Any]) -> None:
+    one = sender(server)
+    one.put([score(1), score(2)._replace(**wrong), score(3)])
+    assert one.flush(15)
+    assert sorted(server.scores) == ["score-1", "score-3"]
+    assert (one.counts["scores.sent"], one.counts["scores.rejected"]) == (2, 1)
+
+
 def test_the_newest_value_takes_the_place_of_one_that_waits() -> None:
     with langfuse() as server:
         server.always = Reply(503)

@@ -206,8 +206,8 @@ class ScoresClient:
             raise RefusedAccessError(f"{self._url} is no valid URL", INVALID) from None
         except ApiError as error:
             raise self._failure(error.status_code, error.headers or {}, error.body) from error
-        except UnicodeEncodeError as error:  # of one score: it must not hold up the others
-            raise _BadRequestError(f"this score cannot be sent: {error}") from error
+        except UnicodeEncodeError as error:
+            raise _unsendable(error) from error
         except (httpx.DecodingError, ValueError, *_NO_REPLY) as error:
             raise RefusedAccessError(f"{self._url} does not answer as Langfuse does: {error}", INVALID) from error
 
@@ -264,7 +264,11 @@ def _post_fields(create: Callable[..., Any], scores: Sequence[LangfuseScore]) ->
 def _request(score: LangfuseScore) -> Any:
     from langfuse.api.scores.types import CreateScoreRequest
 
-    return CreateScoreRequest(**_fields(score))
+    fields = _fields(score)
+    try:
+        return CreateScoreRequest(**fields)
+    except ValueError as error:
+        raise _unsendable(error) from error
 
 
 def _without_secrets(url: str) -> str:
@@ -283,4 +287,12 @@ def _without_user(url: str) -> str:
 
 def _fields(score: LangfuseScore) -> dict[str, Any]:
     fields = {key: value for key, value in score._asdict().items() if value is not None}
-    return {**fields, "timestamp": datetime.fromtimestamp(score.timestamp, timezone.utc)}
+    try:
+        return {**fields, "timestamp": datetime.fromtimestamp(score.timestamp, timezone.utc)}
+    except (ValueError, TypeError, OverflowError, OSError) as error:
+        raise _unsendable(error) from error
+
+
+def _unsendable(error: Exception) -> _BadRequestError:
+    """The mistake of one score: it must not hold up the others."""
+    return _BadRequestError(f"this score cannot be sent: {error}")
