@@ -281,6 +281,7 @@ def test_the_table_is_bounded_by_count_and_idle_time() -> None:
         record("a", by_hand=["BURN"]),
         record("a", steps="many"),
         record("a", score=None),
+        record("a", by_hand=[]),
     ],
 )
 def test_a_damaged_record_says_so(data: bytes) -> None:

@@ -121,7 +121,7 @@ def from_plain(plain: Any, dialects: Dialects) -> tuple[Trajectory, dict[bytes, 
             raise StateFormatError(f"trajectory format version {plain['v']!r} is unknown")
         tags = {bytes.fromhex(span): attributes for span, attributes in plain["marks"].items()}
         return _from_plain(plain, dialects), tags
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StateFormatError(f"damaged trajectory: {type(error).__name__}: {error}") from None
 
 
@@ -163,7 +163,10 @@ def plain_hand(flag: HandFlag | None) -> list[Any] | None:
 
 def hand_of(plain: list[Any] | None) -> HandFlag | None:
     """Read ``plain_hand``."""
-    return HandFlag(Level(plain[0]), *plain[1:]) if plain is not None else None
+    if plain is None:
+        return None
+    level, *others = plain
+    return HandFlag(Level(level), *others)
 
 
 def plain_current(current: CurrentVerdicts) -> dict[str, Any]:
