@@ -44,7 +44,10 @@ _ASKED: Final = UnitPrice(0.0, 0.0)
 
 
 def look_up(model: str) -> UnitPrice:
-    """Unit price of a model by its name; ``FREE`` if it is unknown. Blocks; imports ``genai_prices``."""
+    """Unit price of a model by its name; ``FREE`` if it is unknown, or the model is not billed by tokens.
+
+    Blocks; imports ``genai_prices``.
+    """
     import genai_prices
 
     try:
@@ -52,7 +55,10 @@ def look_up(model: str) -> UnitPrice:
         outputs = genai_prices.calc_price(genai_prices.Usage(input_tokens=0, output_tokens=_CALL), model_ref=model)
     except LookupError:
         return FREE
-    return UnitPrice(float(inputs.total_price / _CALL), float(outputs.total_price / _CALL))
+    found = UnitPrice(float(inputs.total_price / _CALL), float(outputs.total_price / _CALL))
+    if found == FREE and any(vars(inputs.model_price).values()):  # by the hour, the page or the character
+        return FREE
+    return found
 
 
 def is_installed(module: str) -> bool:

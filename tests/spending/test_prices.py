@@ -36,6 +36,13 @@ def test_a_price_is_known_asked_for_or_unknown() -> None:
     assert table.known("no-model-of-this-name") is None
 
 
+def test_a_model_that_is_not_billed_by_tokens_has_no_price_for_them() -> None:
+    table = PriceTable()
+    models = ["whisper-1", "mistral-nemo:free"]
+    table.wait(models, 30)
+    assert [table.known(model) for model in models] == [None, UnitPrice(0.0, 0.0)]
+
+
 def test_a_wait_for_a_price_that_nobody_has_asked_for_is_one() -> None:
     held, polled = threading.Event(), threading.Event()
 
