@@ -132,3 +132,23 @@ def test_a_generation_of_langfuse_names_its_model_and_counts_its_tokens(names: t
     usage = model_usage(span_view(generation))
     assert usage is not None
     assert usage.unpriced == (ModelTokens("small", 100, 5),)
+
+
+@pytest.mark.parametrize(
+    ("counted", "wanted"),
+    [
+        ({"input": 1_000, "output": 100, "total": 15_000, "input_cache_read": 11_000, "output_reasoning": 2_900,
+          "output_priority": 3_000}, (12_000, 3_000)),
+        ({"input": 1_000, "output": 100, "input_cache_creation": 500, "input_audio": None}, (1_500, 100)),
+        ({"input": 1_000, "output": 100, "total": 1_100, "input_cached": 800}, (1_000, 100)),  # a part of the above
+        ({"input_tokens": 1_000, "output_tokens": 100, "input_tokens_details": {"cached_tokens": 800}}, (1_000, 100)),
+    ],
+)  # fmt: skip
+def test_tokens_that_langfuse_counts_apart_count(counted: dict[str, Any], wanted: tuple[int, int]) -> None:
+    usage = model_usage(
+        span_view({
+            "langfuse.observation.type": "generation", "langfuse.observation.usage_details": json.dumps(counted),
+        })
+    )  # fmt: skip
+    assert usage is not None
+    assert (usage.input_tokens, usage.output_tokens) == wanted

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from trajectory_guard.dialects.base import Dialect, Identity, Messages, ModelCalls, RawUsage, first, json_object
 from trajectory_guard.dialects.span import SpanView
@@ -33,7 +34,26 @@ def _is_call(span: SpanView) -> bool | None:
 def _usage(span: SpanView) -> RawUsage | None:
     tokens = json_object(span.attributes.get("langfuse.observation.usage_details"))
     cost = json_object(span.attributes.get("langfuse.observation.cost_details"))
-    return RawUsage(first(tokens, _INPUT), first(tokens, _OUTPUT), cost.get("total")) if tokens else None
+    if not tokens:
+        return None
+    asked, answered = _with_parts(tokens, _INPUT), _with_parts(tokens, _OUTPUT)
+    total = tokens.get("total")
+    if isinstance(total, int) and isinstance(asked, int) and isinstance(answered, int) and asked + answered > total:
+        asked, answered = first(tokens, _INPUT), first(tokens, _OUTPUT)  # somebody's own parts, which count already
+    return RawUsage(asked, answered, cost.get("total"))
+
+
+def _with_parts(tokens: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+    """Tokens, with those that Langfuse counts apart.
+
+    Its callback handler for LangChain takes what came from a cache out of ``input``, as ``input_cache_read``, and what
+    the model thought out of ``output``, as ``output_reasoning``. ``…_priority`` is no such part, but a tier.
+    """
+    whole, prefix = tokens.get(names[0]), f"{names[0]}_"
+    if not isinstance(whole, int):
+        return first(tokens, names)
+    apart = [key for key in tokens if key.startswith(prefix) and not key.startswith(f"{prefix}priority")]
+    return whole + sum(tokens[key] for key in apart if key not in names and isinstance(tokens[key], int))
 
 
 LANGFUSE = Dialect(
