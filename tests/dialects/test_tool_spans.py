@@ -118,6 +118,22 @@ def test_absurd_usage_counts_as_nothing(tokens: Any) -> None:
     assert model_usage(span_view(chat)) == Usage(0, 0, 0.0, seconds=0.5)
 
 
+@pytest.mark.parametrize("total", ["gen_ai.usage.total_tokens", "llm.usage.total_tokens"])
+@pytest.mark.parametrize("scope", ["google_generativeai", "vertexai"])
+def test_what_gemini_thought_counts_where_only_the_total_holds_it(scope: str, total: str) -> None:
+    call = {
+        "gen_ai.operation.name": "generate_content", "gen_ai.usage.input_tokens": 100,
+        "gen_ai.usage.output_tokens": 20, total: 900,
+    }  # fmt: skip
+    usage = model_usage(span_view(call, scope=f"opentelemetry.instrumentation.{scope}"))
+    assert usage == Usage(100, 800, 0.0, seconds=0.5)
+    unclear = model_usage(span_view({**call, total: 0}, scope=f"opentelemetry.instrumentation.{scope}"))
+    assert unclear == Usage(100, 20, 0.0, seconds=0.5)
+    older = {"gen_ai.usage.prompt_tokens": 100, "gen_ai.usage.completion_tokens": 20, total: 900}
+    older |= {"llm.request.type": "completion"}
+    assert model_usage(span_view(older, scope=f"opentelemetry.instrumentation.{scope}")) == Usage(100, 20, seconds=0.5)
+
+
 # Found: the model of a Langfuse generation was not read, so that its calls had no price; nor were tokens under the names
 # that OpenAI gives them.
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ from trajectory_guard.dialects.base import (
     Messages,
     ModelCalls,
     RawCall,
+    RawUsage,
+    first,
     json_object,
     named_by,
     text_or_empty,
@@ -156,4 +158,31 @@ OPENLLMETRY_JS = Dialect(
     arguments=(_INPUT,),
     results=(_OUTPUT,),
     adjust=_without_list,
+)
+
+
+_GEMINI: Final = ("opentelemetry.instrumentation.google_generativeai", "opentelemetry.instrumentation.vertexai")
+_ASKED: Final = "gen_ai.usage.input_tokens"  # the first versions had another key
+_TOTALS: Final = ("gen_ai.usage.total_tokens", "llm.usage.total_tokens")
+
+
+def _has_total_of_gemini(span: SpanView) -> bool:
+    return span.scope in _GEMINI and _ASKED in span.attributes and first(span.attributes, _TOTALS) is not None
+
+
+def _usage_of_gemini(span: SpanView) -> RawUsage:
+    """The tokens of the answer leave out what the model thought; the total holds it."""
+    attributes = span.attributes
+    asked, answered = attributes.get(_ASKED), attributes.get("gen_ai.usage.output_tokens")
+    total = first(attributes, _TOTALS)
+    if isinstance(total, int) and isinstance(asked, int):
+        answered = max(total - asked, answered if isinstance(answered, int) else 0)
+    return RawUsage(asked, answered)
+
+
+OPENLLMETRY_GEMINI = Dialect(
+    name="openllmetry",
+    models=ModelCalls(
+        usage=_usage_of_gemini, usage_markers=_TOTALS, has_usage=_has_total_of_gemini, call_markers=_TOTALS
+    ),
 )

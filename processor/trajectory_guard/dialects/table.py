@@ -40,7 +40,7 @@ from trajectory_guard.dialects.mlflow import MLFLOW
 from trajectory_guard.dialects.openai_agents import OPENAI_AGENTS, OPENAI_AGENTS_JS
 from trajectory_guard.dialects.openinference import OPENINFERENCE
 from trajectory_guard.dialects.openlit import OPENLIT
-from trajectory_guard.dialects.openllmetry import OPENLLMETRY, OPENLLMETRY_JS
+from trajectory_guard.dialects.openllmetry import OPENLLMETRY, OPENLLMETRY_GEMINI, OPENLLMETRY_JS
 from trajectory_guard.dialects.pipecat import PIPECAT
 from trajectory_guard.dialects.pydantic_ai import PYDANTIC_AI
 from trajectory_guard.dialects.semconv import SEMCONV, SEMCONV_NAMED, UNPREFIXED
@@ -58,7 +58,8 @@ _BUILT_IN: Final = (
     LANGSMITH, LANGFUSE, LOGFIRE, OPENLIT, LLAMAINDEX, GOOGLE_ADK, STRANDS, CREWAI, VERCEL, HAYSTACK, SPRING_AI,
     GENKIT, MASTRA, VOLTAGENT, TANSTACK, CLAUDE_CODE, DSPY, BEEAI, AG2, OPENAI_AGENTS_JS, BEDROCK, OPENLLMETRY,
     OPENLLMETRY_JS, OPENINFERENCE, MCP, MLFLOW, LAMINAR,
-    PYDANTIC_AI, LITELLM, PIPECAT, OPENAI_AGENTS, LOGFIRE_CLIENTS, LLAMAINDEX_RUNS, UNPREFIXED,  # no tool spans
+    PYDANTIC_AI, LITELLM, PIPECAT, OPENAI_AGENTS, LOGFIRE_CLIENTS, LLAMAINDEX_RUNS, UNPREFIXED,
+    OPENLLMETRY_GEMINI,  # no tool spans
     SEMCONV, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which they are tried on tool spans."""
@@ -66,7 +67,7 @@ _READING_ORDER: Final = (
     SEMCONV, PYDANTIC_AI, CREWAI, BEDROCK, OPENINFERENCE, UNPREFIXED, VERCEL, LOGFIRE_CLIENTS, OPENLLMETRY,
     LLAMAINDEX, LANGFUSE, LANGSMITH, GOOGLE_ADK, STRANDS, HAYSTACK, SPRING_AI, GENKIT, MASTRA, CLAUDE_CODE, DSPY,
     BEEAI, AG2, LITELLM, OPENLLMETRY_JS, LOGFIRE, OPENAI_AGENTS, OPENAI_AGENTS_JS, MCP, OPENLIT, MLFLOW, PIPECAT,
-    VOLTAGENT, LAMINAR, LLAMAINDEX_RUNS, TANSTACK, SEMCONV_NAMED,
+    VOLTAGENT, LAMINAR, LLAMAINDEX_RUNS, TANSTACK, OPENLLMETRY_GEMINI, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which their keys are tried on a span that may carry those of several."""
 
