@@ -56,9 +56,8 @@ def look_up(model: str) -> UnitPrice:
     except LookupError:
         return FREE
     found = UnitPrice(float(inputs.total_price / _CALL), float(outputs.total_price / _CALL))
-    if found == FREE and any(vars(inputs.model_price).values()):  # by the hour, the page or the character
-        return FREE
-    return found
+    bills_otherwise = any(vars(inputs.model_price).values())  # by the hour, the page or the character
+    return FREE if found == FREE and bills_otherwise else found  # callers ask whether it is ``FREE`` itself
 
 
 def is_installed(module: str) -> bool:
