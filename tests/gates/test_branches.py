@@ -226,7 +226,7 @@ def test_an_agent_in_a_sub_graph_that_is_entered_again(times: int) -> None:
 
 
 def _stateful(policy: Policy, board: FlagBoard, way: str) -> Any:
-    """A parent of an agent whose sub-graph keeps its own state, so that its name holds no task."""
+    """A parent of an agent whose sub-graph keeps its own state, so that its name contains no task."""
     middleware = [TrajectoryGuardMiddleware(board=board)] if way == "middleware" else []
     model = ScriptedChatModel(policy=policy)
     inner = create_agent(model, [search, lookup], middleware=middleware, checkpointer=True)

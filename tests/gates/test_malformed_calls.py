@@ -63,7 +63,7 @@ def _builder(policy: Policy) -> Any:
 WAYS = pytest.mark.parametrize("way", [_middleware, _compiled, _builder])
 
 
-# Found: the malformed call, which has no answer when the gate decides, held every nudge and stop back.
+# Found: the malformed call, which has no answer when the gate decides, kept every nudge and stop from being given.
 @pytest.mark.parametrize("new_id", [_numbered, _random])
 @WAYS
 def test_it_is_nudged_and_stopped_as_without_the_malformed_call(way: Any, new_id: Callable[[int], str]) -> None:

@@ -171,7 +171,7 @@ def _has_total_of_gemini(span: SpanView) -> bool:
 
 
 def _usage_of_gemini(span: SpanView) -> RawUsage:
-    """The tokens of the answer leave out what the model thought; the total holds it."""
+    """The tokens of the answer leave out what the model thought; the total includes it."""
     attributes = span.attributes
     asked, answered = attributes.get(_ASKED), attributes.get("gen_ai.usage.output_tokens")
     total = first(attributes, _TOTALS)

@@ -120,7 +120,7 @@ def follow_branch_below(
 
 
 def _is_in_every_branch(instance: str) -> bool:
-    """Whether the name of a sub-graph's run holds no task, as with ``checkpointer=True``."""
+    """Whether the name of a sub-graph's run contains no task, as with ``checkpointer=True``."""
     return ":" not in instance.rpartition("|")[2]
 
 

@@ -90,7 +90,7 @@ class _Copying:
         return new
 
     def _partial(self, value: partial[Any]) -> partial[Any]:
-        new = self._twins[id(value)] = partial(value.func)  # filled below: what it holds may lead back to it
+        new = self._twins[id(value)] = partial(value.func)  # filled below: what it contains may lead back to it
         args, keywords = tuple(map(self.twin, value.args)), {key: self.twin(one) for key, one in value.keywords.items()}
         own = {key: self.twin(one) for key, one in value.__dict__.items()}
         new.__setstate__((self.twin(value.func), args, keywords, own))  # type: ignore[attr-defined]
