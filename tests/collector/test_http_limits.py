@@ -195,23 +195,37 @@ async def test_endless_headers_are_cut_off(kind: str) -> None:
         writer.close()
 
 
-async def test_connections_beyond_the_limit_are_closed() -> None:
+async def test_beyond_the_limit_the_longest_idle_connection_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+    """Connections that nobody uses keep no sender out."""
     async with http_server(max_connections=3) as running:
         kept = [await connect(running) for _ in range(3)]
         for reader, writer in kept:
             writer.write(WHOLE)
             assert await status(reader) == 200
         reader, writer = await connect(running)
-        assert await closed(reader) == b""
-        writer.close()
-        assert running.total("otelcol_receiver_requests_total", transport="http", status="too_many_connections") == 1
-        kept[0][1].close()
-        await eventually(lambda: len(connections(running)) == 2)
-        reader, writer = await connect(running)
+        assert await closed(kept[0][0]) == b""
         writer.write(WHOLE)
         assert await status(reader) == 200
+        assert running.total("otelcol_receiver_requests_total", transport="http", status="too_many_connections") == 1
+        assert "http.max_connections: 3 are open" in caplog.text
         for _, open_writer in [*kept, (reader, writer)]:
             open_writer.close()
+
+
+async def test_beyond_the_limit_no_connection_in_work_is_closed() -> None:
+    app, reported = Gate(), list[str]()
+    server = BoundedServer(app, "127.0.0.1:0", "test", HttpLimits(2, 9.0, 9.0), cut_off=reported.append)
+    port = await server.start()
+    waiting = [await ask(port, "/wait") for _ in range(2)]
+    await eventually(lambda: app.waiting == 2)
+    refused, refused_writer = await ask(port, "/wait")
+    assert await closed(refused) == b""
+    app.open.set()
+    for reader, _ in waiting:
+        assert await status(reader) == 200
+    assert reported == ["too_many_connections"]
+    for writer in (refused_writer, *(one for _, one in waiting)):
+        writer.close()
 
 
 class Gate:

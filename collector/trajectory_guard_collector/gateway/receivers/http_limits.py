@@ -31,11 +31,12 @@ class HttpLimits(NamedTuple):
     """Bounds of a server's clients.
 
     Fields:
-        max_connections: open at a time.
+        max_connections: open at a time. Beyond them the longest idle one is closed: its client opens another one when
+            it has something to send, and clients that never come to an end keep no other one out.
         read_timeout_s: seconds a client has to send a whole request.
         idle_timeout_s: seconds an idle connection is kept.
-        newest_stay: which connection is closed when there are too many: the longest idle one (or, if none is, the
-            oldest) instead of the new one. For short questions that must be answered whoever else is there.
+        newest_stay: if there are too many connections and none is idle, the oldest is closed instead of the new one.
+            For short questions that must be answered whoever else is there.
     """
 
     max_connections: int
@@ -77,12 +78,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self._used_at = time.monotonic()
         self._start_deadline()
         if len(self.connections) > self._limits.max_connections:
-            surplus = self._longest_idle() if self._limits.newest_stay else self
-            surplus._cut_off("too_many_connections")
+            self._surplus()._cut_off("too_many_connections")
 
-    def _longest_idle(self) -> BoundedProtocol:
+    def _surplus(self) -> BoundedProtocol:
+        """The longest idle connection; if all are in work this one, or the oldest (``HttpLimits.newest_stay``)."""
         others = [one for one in self.connections if isinstance(one, BoundedProtocol) and one is not self]
-        return min(others, key=lambda one: (one._in_work(), one._used_at), default=self)
+        surplus = min(others, key=lambda one: (one._in_work(), one._used_at), default=self)
+        return self if surplus._in_work() and not self._limits.newest_stay else surplus
 
     def _in_work(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete

@@ -39,6 +39,7 @@ from trajectory_guard_collector.otlp.replies import (
 from trajectory_guard_collector.otlp.signals import Signal
 from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.metrics import Metrics
+from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 _TRANSPORT: Final = "http"
 _KEY: Final = "receivers.otlp.protocols.http"
@@ -68,6 +69,7 @@ class HttpServer:
         self._metrics = metrics
         self._limit = int(config.max_request_body_size_mib * _MIB)
         self._handler = handler
+        self._max_connections, self._throttled = config.max_connections, ThrottledLog(logger)
         self._decoding = ThreadPoolExecutor(_DECODING_THREADS, thread_name_prefix="otlp-decoding")
         routes = [Route(signal.path, partial(self._export, signal), methods=["POST"]) for signal in Signal]
         wrappers = [Middleware(CountRequests, metrics=metrics)]
@@ -84,9 +86,19 @@ class HttpServer:
             config.endpoint,
             f"{_KEY}.endpoint",
             HttpLimits(config.max_connections, config.read_timeout_s, config.idle_timeout_s),
-            cut_off=partial(count_request, metrics, _TRANSPORT),
+            cut_off=partial(self._cut_off, metrics),
             certificates=partial(Certificates, config.tls, f"{_KEY}.tls", metrics) if config.tls else None,
         )
+
+    def _cut_off(self, metrics: Metrics, why: str) -> None:
+        count_request(metrics, _TRANSPORT, why)
+        if why == "too_many_connections":
+            most = self._max_connections
+            self._throttled.log(
+                logging.WARNING,
+                why,
+                f"{_KEY}.max_connections: {most} are open; one was closed for a new one, or refused",
+            )
 
     async def start(self) -> int:
         """Listen; the port.
