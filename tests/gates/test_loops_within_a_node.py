@@ -136,3 +136,62 @@ def test_a_model_that_a_tool_calls_begins_no_turn(job: Job) -> None:
     wanted = calls([], *[("look", {"picture": "1"})] * 6)
     builder.compile().invoke({"messages": [wanted]}, {"max_concurrency": 1})
     assert job.interventions() == []
+
+
+def leads_back(node: Callable[[State], State], laps: int) -> Any:
+    """A graph that leads back to its node, which is prompted with the number of the lap."""
+    builder = StateGraph(State)
+    builder.add_node(
+        "agent",
+        lambda state: {**node({"prompt": f"ticket {state.get('laps', 0)}"}), "laps": state.get("laps", 0) + 1},
+    )
+    builder.add_edge(START, "agent")
+    builder.add_conditional_edges("agent", lambda state: "agent" if state["laps"] < laps else "__end__")
+    return builder.compile()
+
+
+def test_a_graph_that_leads_back_to_the_node_for_each_ticket_is_left_alone(job: Job) -> None:
+    """The first call of each ticket is the same; from the second lap on it is no longer taken for one of the graph."""
+    leads_back(agent(model(works_on_the_ticket), load_policy, get_ticket, reply), 20).invoke({})
+    assert job.interventions() == []
+
+
+def test_rounds_of_workers_that_begin_with_the_same_call_are_left_alone(job: Job) -> None:
+    worker = agent(model(works_on_the_ticket), load_policy, get_ticket, reply)
+    builder = StateGraph(State)
+    builder.add_node("worker", worker)
+    builder.add_node("next", lambda state: {"laps": state.get("laps", 0) + 1})
+    builder.add_edge(START, "next")
+    builder.add_edge("worker", "next")
+    builder.add_conditional_edges(
+        "next",
+        lambda state: (
+            [Send("worker", {"prompt": f"ticket {3 * state['laps'] + at}"}) for at in range(3)]
+            if state["laps"] < 12
+            else "__end__"
+        ),
+    )
+    builder.compile().invoke({}, {"max_concurrency": 3, "recursion_limit": 100})
+    assert job.interventions() == []
+
+
+def test_nodes_one_after_the_other_that_begin_with_the_same_call_are_left_alone(job: Job) -> None:
+    builder = StateGraph(State)
+    for at in range(8):
+        node = agent(model(works_on_the_ticket), load_policy, get_ticket, reply)
+        builder.add_node(f"desk{at}", lambda state, node=node, at=at: node({"prompt": f"ticket {at}"}))
+        builder.add_edge(f"desk{at - 1}" if at else START, f"desk{at}")
+    builder.compile().invoke({})
+    assert job.interventions() == []
+
+
+def test_a_loop_of_later_calls_of_a_node_to_which_the_graph_leads_back_is_found(job: Job) -> None:
+    """Each task reads another ticket first, then searches in vain."""
+
+    def stuck(messages: list[BaseMessage]) -> list[tuple[str, dict[str, Any]]]:
+        number = str(messages[0].content).split()[-1]
+        plan: list[tuple[str, dict[str, Any]]] = [("get_ticket", {"number": number}), ("search", {"query": "refund"})]
+        return plan[rounds(messages) : rounds(messages) + 1]
+
+    leads_back(agent(model(stuck), get_ticket, search), 20).invoke({})
+    assert "NUDGE" in job.interventions()

@@ -69,8 +69,8 @@ class UsageLedger:
 
     def name_model_call(self, call: StepRecord, *conversations: str) -> StepRecord:
         """A model call with the user message that its trace answers; it carries its own usage. Arguments as above."""
-        if call.task in self.tasks and self.tasks[call.task].turn:
-            call = call._replace(run=call.task)
+        if call.task in self.tasks and self.tasks[call.task].instance:
+            call = call._replace(run=self.tasks[call.task].instance)
         return call._replace(asked=self._asked(call, conversations))
 
     def discard_pending(self, call: StepRecord) -> None:
