@@ -329,6 +329,39 @@ def test_a_tool_that_never_works_is_nudged_though_nothing_shows_why(works: list[
     assert first_level(verdicts, Level.STOP) is None
 
 
+BUILD = "error: environment tabularx is undefined (main.tex, line 77)"
+
+
+def builds(texts: Iterable[str], worked: str | None = None) -> list[StepRecord]:
+    """Edits and builds in turns, without arguments; ``worked``: what every fifth build returns, which succeeds."""
+    found = []
+    for at, text in enumerate(texts):
+        passes = worked is not None and at % 5 == 4
+        found += [record("edit", None, "saved"), record("build", None, worked if passes else text,
+                                                        "success" if passes else "error")]  # fmt: skip
+    return found
+
+
+def test_a_tool_that_never_works_is_nudged_where_its_error_shows_and_its_arguments_do_not() -> None:
+    """Five of the last ten calls fail however long it goes on, and six are needed there."""
+    verdicts = evaluate(builds([BUILD] * 20))
+    assert 2 * 16 - 1 <= (nudged(verdicts) or 0) <= 2 * 18 - 1
+    assert first_level(verdicts, Level.STOP) is None
+    assert nudged(evaluate(builds([BUILD] * 15))) is None
+    assert nudged(evaluate(builds(f"{40 - at} errors, {at} warnings" for at in range(40)))) is None
+    assert nudged(evaluate(builds([BUILD] * 40, worked="built main.pdf"))) is None
+
+
+@pytest.mark.parametrize("args", [lambda at: {"id": at}, lambda at: {}, lambda at: None], ids=["new", "same", "unseen"])
+def test_a_tool_that_works_now_and_then_is_left_alone_though_its_failures_show_nothing(args: Any) -> None:
+    """It only says "ok" when it does, which is nothing new."""
+    checks = [
+        record("validate", args(at), "ok" if at % 2 else None, "success" if at % 2 else "error", t=3.0 * at)
+        for at in range(60)
+    ]
+    assert [verdict.reason for verdict in evaluate(checks) if verdict is not None and "failed" in verdict.reason] == []
+
+
 def test_hand_offs_between_which_unseen_work_lies_are_no_circle() -> None:
     desks = [record(f"transfer_to_{to}", None, None) for to in ("coder", "tester") * 15]
     work = [record("run", None, None) for _ in desks]

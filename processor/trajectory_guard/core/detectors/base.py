@@ -80,8 +80,8 @@ COPIED: Final = 128
 """One model message holds the call so often that this copy counts; such a step shows no other sign."""
 UNSEEN: Final = 256
 """Several steps in a row only repeated calls, and nothing is known of what they returned."""
-HIDDEN: Final = 512
-"""The call succeeded, and nothing shows what came back."""
+WORKED: Final = 512
+"""The call succeeded, and is more than the step before it once again."""
 ALWAYS: Final = UNPRODUCTIVE | PROGRESS
 _LEAST_SERIES: Final = 3
 
@@ -102,8 +102,8 @@ def signs_of(seen: Observation) -> int:
         signs |= UNSEEN
     if seen.signature is not None:
         signs |= FAILED
-    elif not seen.result:
-        signs |= HIDDEN
+    elif seen.repeats < 2 or seen.repeated_at[-2:-1] != (seen.index - 1,):
+        signs |= WORKED
     if seen.step.thought or is_finisher(seen.tool):
         signs |= SPOKEN
     return signs

@@ -8,7 +8,7 @@ from itertools import islice, pairwise
 from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.certainty import Certainty
-from trajectory_guard.core.detectors.base import FAILED, HIDDEN, PROGRESS, TYPE_V, DetectionResult, Detector
+from trajectory_guard.core.detectors.base import FAILED, PROGRESS, TYPE_V, WORKED, DetectionResult, Detector
 from trajectory_guard.core.failures import UNSTATED, line_of
 from trajectory_guard.core.fingerprints import checksum, digest64, text_bytes
 from trajectory_guard.core.observation import Observation
@@ -104,15 +104,16 @@ class _Streak(NamedTuple):
 
 
 class _Fails(NamedTuple):
-    """A tool that has failed ever since it last succeeded, where nothing shows why.
+    """A tool that has failed in one way ever since it last succeeded, where nothing shows what it was asked for.
 
     Fields:
-        tool: its digest.
+        tool: its digest; error: symbol of what came back, empty if nothing was shown.
         batch: ordinal of the newest batch in which it failed.
         steps: index of its newest failure in each batch, of the sixteen newest batches.
     """
 
     tool: str
+    error: str
     batch: int
     steps: tuple[int, ...]
 
@@ -131,8 +132,8 @@ class ErrorStreak(Detector):
     limits, 5xx) are waiting; without a pause, and where one thing is tried in ever new ways, the fifth try is one too
     many. So is the fifth command that was killed by a time limit. Six model turns in which all calls failed with one
     line count whatever tools were called, and so do six whose failures show neither text nor class. So does one tool
-    that fails like that in sixteen turns of at most 48 steps, and never succeeds in between; what succeeds in between
-    may be work, so this leads to nudges only.
+    that fails like that, or with one text where no arguments are recorded, in sixteen turns of at most 48 steps, and
+    never succeeds in between; what succeeds in between may be work, so this leads to nudges only.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> names = ("user", "users", "user_id", "id")
@@ -147,7 +148,7 @@ class ErrorStreak(Detector):
     rules: ClassVar[tuple[str, ...]] = ("same_error", "transient_error")
     loop_type: ClassVar[str] = TYPE_V
     weight: ClassVar[float] = 1.25
-    asked_at: ClassVar[int] = FAILED | PROGRESS | HIDDEN
+    asked_at: ClassVar[int] = FAILED | PROGRESS | WORKED
     advice: ClassVar[tuple[str, ...]] = (
         "Read the error: it is the same however you call. Do what it asks for: a format, a right, a missing part.",
         "If it does not say, look up how the tool wants to be called (schema, help, an example) before the next try.",
@@ -193,7 +194,9 @@ class ErrorStreak(Detector):
             self._note_fruitless(failure)
             found = found or self._of_one_cause(seen, failure)
         self.streak = self.streak.with_step(seen, failure.tool, failure.line)
-        return found or (self._of_every_tool(seen) if self.streak.several else None)
+        unseen = not seen.call and seen.certainty is not Certainty.WAITING
+        failing = self._of_one_tool(seen) if unseen else None
+        return found or (self._of_every_tool(seen) if self.streak.several else None) or failing
 
     def _forget_what_works(self, seen: Observation) -> None:
         """A call brought something new: of its tool only failures of other lists, guesses and waits still count."""
@@ -229,13 +232,15 @@ class ErrorStreak(Detector):
         return failing
 
     def _of_one_tool(self, seen: Observation) -> DetectionResult | None:
-        """A tool that fails again and again, whatever succeeds in between, where nothing shows why."""
-        tool = _digest(seen.tool)
-        known = next((one for one in self.fails if one.tool == tool), _Fails(tool, -1, ()))
+        """A tool that fails again and again, whatever succeeds in between, where nothing shows what was asked for."""
+        tool, error = _digest(seen.tool), seen.result.hex()
+        known = next((one for one in self.fails if one.tool == tool), _Fails(tool, error, -1, ()))
+        if error and known.error and error != known.error:
+            known = _Fails(tool, error, -1, ())
         steps = known.steps[:-1] if seen.batch == known.batch else known.steps[1 - _HIDDEN :]
         steps = (*steps, seen.index)
         others = tuple([one for one in self.fails if one.tool != tool])
-        self.fails = (*others[1 - _MAX_TOOLS :], _Fails(tool, seen.batch, steps))
+        self.fails = (*others[1 - _MAX_TOOLS :], _Fails(tool, error or known.error, seen.batch, steps))
         if seen.same_batch or len(steps) < _HIDDEN or steps[0] <= seen.index - _HIDDEN_WINDOW:
             return None
         found = self._found_at(seen, 1.0, steps, Certainty.ACKNOWLEDGED)
@@ -331,7 +336,7 @@ class ErrorStreak(Detector):
         """See ``dump``."""
         recent, fruitless, fails, (*streak, steps) = data
         self.recent, self.fruitless = tuple(map(_restored, recent)), tuple(map(_restored, fruitless))
-        self.fails = tuple([_Fails(tool, batch, tuple(at)) for tool, batch, at in fails])
+        self.fails = tuple([_Fails(tool, error, batch, tuple(at)) for tool, error, batch, at in fails])
         self.streak = _Streak._make([*streak, tuple(steps)])
 
 
