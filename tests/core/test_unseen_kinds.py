@@ -401,6 +401,30 @@ def test_a_check_that_fails_again_after_unseen_results_is_no_certain_loop(shown:
     assert first_level(evaluate(steps), Level.STOP) is None
 
 
+CHECKS = {
+    "edits whose results are not recorded": lambda at: record(
+        "edit", {"at": at, "to": f"value {at}"}, None, t=6.0 * at
+    ),
+    "edits of which nothing is recorded": lambda at: record("edit", None, None, t=6.0 * at),
+}
+
+
+@pytest.mark.parametrize("kind", CHECKS)
+def test_a_check_that_passes_after_each_unseen_edit_is_not_stopped(kind: str) -> None:
+    """Telemetry that leaves long results out shows what the check says, and not what the edits did."""
+    passes = [record("lint", {}, "All checks passed!", t=6.0 * at + 3.0) for at in range(100)]
+    work = [CHECKS[kind](at) for at in range(100)]
+    verdicts = evaluate([step for lap in zip(work, passes, strict=True) for step in lap])
+    assert first_level(verdicts, Level.STOP) is None
+
+
+def test_the_same_unseen_edit_before_the_same_check_is_stopped() -> None:
+    edit = [record("edit", {"to": "value"}, None, t=6.0 * at) for at in range(40)]
+    fails = [record("lint", {}, "E501 in a.py", t=6.0 * at + 3.0) for at in range(40)]
+    verdicts = evaluate([step for lap in zip(edit, fails, strict=True) for step in lap])
+    assert first_level(verdicts, Level.STOP) is not None
+
+
 def test_claims_with_unseen_answers_are_nudged_late_and_never_stopped() -> None:
     verdicts = evaluate([record("answer", {"text": f"{at * 7}"}, None) for at in range(40)])
     assert nudged(verdicts) == 8

@@ -71,6 +71,13 @@ class Ring:
         self.data = self.data[:offset] + BLANK + self.data[offset + WIDTH :]
         return True
 
+    def hides(self, since: int) -> bool:
+        """Whether a symbol from the index ``since`` on is unknown."""
+        offset = self.data.find(BLANK, max(0, since - self.start) * WIDTH)
+        while offset >= 0 and offset % WIDTH:
+            offset = self.data.find(BLANK, offset + 1)
+        return offset >= 0
+
     def truncate(self, steps: int) -> None:
         """Drop the newest ``steps`` symbols, and give their indices out again."""
         end = self.start + len(self) - steps
@@ -240,11 +247,7 @@ class History:
 
     def hides(self, since: int) -> bool:
         """Whether a step from the index ``since`` on has a result of which nothing is known."""
-        data = self.results.data
-        offset = data.find(BLANK, max(0, since - self.results.start) * WIDTH)
-        while offset >= 0 and offset % WIDTH:
-            offset = data.find(BLANK, offset + 1)
-        return offset >= 0
+        return self.results.hides(since)
 
     def returned(self, call: Symbol, result: Symbol) -> bool:
         """Whether ``call`` ever returned ``result`` within memory."""

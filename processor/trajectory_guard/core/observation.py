@@ -175,6 +175,8 @@ class Observation:
         new_work_since_repeat: one of those calls handed over content or brought something new.
         certainty: the strongest evidence that this step can give.
         pace: factor on the number of repeats that a rule requires at this step.
+        unseen_work: calls that may be new lie between this repeat and the one before it, and nothing shows what they
+            brought.
         unseen: number of model turns in a row, this one included, with nothing but calls that were made before and
             whose results are unknown; unseen_first: index of the first of these steps.
         old_states_in_a_row: steps in a row that described nothing but states that were there before, whatever the
@@ -233,6 +235,7 @@ class Observation:
     new_work_since_repeat = False
     # weigh, without progress: also ``certainty``
     pace = 1.0
+    unseen_work = False
     # Reader.read, for a call that was made before
     unseen = 0
     unseen_first = -1

@@ -82,6 +82,7 @@ def weigh(run: Run, seen: Observation, policy: ToolSettings | None, poll_patienc
         and run.history.hides(seen.repeated_at[-2] + 1)
     ):
         seen.certainty = weakest(seen.certainty, Certainty.ACKNOWLEDGED)  # what came back meanwhile may be new
+        seen.unseen_work = seen.new_calls_since_repeat or run.history.calls.hides(seen.repeated_at[-2] + 1)
         seen.pace = max(seen.pace, PACE[Certainty.ACKNOWLEDGED])
 
 

@@ -76,6 +76,7 @@ class Stutter(Detector):
             seen, confidence, "same_call_same_result",
             Certainty.ACKNOWLEDGED if new_calls else Certainty.LIKELY if confidence < 1.0 else Certainty.CERTAIN,
             count=seen.repeats, first_step=seen.first_repeat, steps=seen.repeated_at, at_least=seen.forgets,
+            only_nudge=seen.unseen_work,
         )  # fmt: skip
 
     @classmethod
