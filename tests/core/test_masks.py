@@ -78,6 +78,7 @@ TELLING: list[tuple[str, str, str]] = [
     ("python version", "Python 3.10", "Python 3.11"),
     ("order id", "order 17", "order 18"),
     ("rows", "17 rows", "18 rows"),
+    ("row", "row 3: the date is invalid", "row 7: the date is invalid"),
     ("page", "page 2 of 9", "page 3 of 9"),
     ("items", "4 of 10 items", "5 of 10 items"),
     ("temperature", "21 degrees", "22 degrees"),

@@ -137,6 +137,14 @@ LOOPS: dict[str, list[tuple[Any, ...]]] = {
     ],
 }
 HEALTHY: dict[str, list[tuple[Any, ...]]] = {
+    "an import that fails at a later row after each correction": [
+        call
+        for at in range(10)
+        for call in (
+            ("set_cell", {"row": 3 + 4 * at, "value": f"2026-03-{at + 1:02}"}, "ok"),
+            ("import", {"file": "a.csv"}, f'{{"error": "row {7 + 4 * at}: the date is invalid"}}', "error"),
+        )
+    ],
     "updates that each return the record": [
         (f"update_{part}", {part: at}, json.dumps({"id": "F1", "cabin": part, "flights": HITS, "bags": [at]}))
         for at, part in enumerate(("passengers", "flights", "bags"))

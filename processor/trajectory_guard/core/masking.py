@@ -79,7 +79,7 @@ _COUNTED: Final = (
 )
 _ATTEMPT: Final = r"(?P<count>\b(?=[adelnprstADELNPRST])(?i:" + _COUNTED + _NUMBERED
 _POSITION: Final = (
-    r"(?P<position>\b(?=[irtpsmelcwIRTPSMELCW])(?i:iteration|round|turn|port|seq|sequence|msg|message|event|run|line|ln|lineno|row|col|column|char"
+    r"(?P<position>\b(?=[irtpsmelcwIRTPSMELCW])(?i:iteration|round|turn|port|seq|sequence|msg|message|event|run|line|ln|lineno|col|column|char"
     r"|step|call|invocation|time|worker|conn(?:ection)?|retry-after" + _NUMBERED
 )
 _BUILD_STEP: Final = r"(?P<lasted_>(?<!\S)#\d{1,4} \d{1,6}\.\d{1,3}(?= ))"
