@@ -6,11 +6,14 @@ import logging
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
+from tests.helpers import record
 from trajectory_guard import GuardConfig
+from trajectory_guard.core.steps import Evidence
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 from trajectory_guard.store import FlagBoard
 
@@ -84,3 +87,54 @@ def test_a_gate_reads_the_content_in_the_messages(middleware: str, warned: bool)
     ran = subprocess.run(program, capture_output=True, text=True, env=environment, timeout=120, check=False)
     assert ran.stdout.strip() == "20", ran.stderr
     assert ("neither arguments nor results" in ran.stderr) is warned
+
+
+# --- one of two instrumentations hides what the other one shows --------------------------------------------------
+
+WORDS = (
+    "refund",
+    "money back",
+    "return policy",
+    "reimbursement",
+    "repayment",
+    "get my money",
+    "send it back",
+    "cancel",
+)
+LOOPS: dict[str, list[tuple[str, Any, str, str]]] = {
+    "two calls in turns": [("read", {"id": at % 2}, f"Row {at % 2}: open since Monday.", "success") for at in range(16)],
+    "other words": [("search", {"query": word}, "No results found", "success") for word in WORDS],
+    "a failing check between edits": [
+        one
+        for at in range(10)
+        for one in (
+            ("edit", {"line": at % 3}, "1 line changed", "success"),
+            ("check", {"all": True}, "Error: module 'tax' is missing", "error"),
+        )
+    ],
+    "hand-overs": [
+        one
+        for at in range(10)
+        for one in (("look", {"id": 7}, "Order 7 is late.", "success"), (f"transfer_to_{'ab'[at % 2]}", {}, "ok", "success"))
+    ],
+}  # fmt: skip
+
+
+def levels(loop: list[tuple[str, Any, str, str]], *, twice: bool) -> list[str]:
+    """The level after each call; ``twice``: the instrumentation that reports it first shows its name alone."""
+    board, found = FlagBoard(GuardConfig()), []
+    for at, (tool, args, result, outcome) in enumerate(loop):
+        call: dict[str, Any] = {"t": 2.0 * at, "call_id": f"call-{at}", "trajectory": "t"}
+        if twice:
+            board.observe(record(tool, None, None, outcome, evidence=Evidence.NAME_ONLY, **call))
+        board.observe(record(tool, args, result, outcome, **call))
+        found.append(str(board.read("t").level))
+    return found
+
+
+@pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
+def test_a_loop_is_found_beside_an_instrumentation_that_hides_it(loop: list[tuple[str, Any, str, str]]) -> None:
+    alone, beside = levels(loop, twice=False), levels(loop, twice=True)
+    assert "NUDGE" in alone
+    assert beside.index("NUDGE") <= alone.index("NUDGE") + 1
+    assert ("STOP" in beside) == ("STOP" in alone)

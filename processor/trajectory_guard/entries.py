@@ -400,13 +400,15 @@ class Entry:
         """Whether a gate has read the call before its span ended."""
         return step.call_id is not None and call_key(step.call_id) in self.message_calls
 
-    def note(self, seen: CallRecord, key: bytes | None, batch: str | None = None) -> None:
+    def note(self, seen: CallRecord, key: bytes | None, batch: str | None = None, *, twice: bool = False) -> None:
         """Remember a call, to recognise a second report; interrupted calls, which are made again, are left out.
 
         Parameters:
             key: the key of its id, if it has one.
             batch: label of its model turn, if the source names it.
+            twice: it was reported before, and less of it was shown.
         """
+        self.state.twice = self.state.twice or twice
         if batch is not None:
             self.in_turn = (batch, self.in_turn[1] + 1 if batch == self.in_turn[0] else 1)
             self.make_room(self.in_turn[1])

@@ -99,7 +99,7 @@ class FlagBoard(QualityScores):
                 if (earlier is not None and not fuller) or (key is not None and key in entry.message_calls):
                     self.counts["duplicates"] += 1
                     return None
-                entry.note(record, key, step.batch)
+                entry.note(record, key, step.batch, twice=fuller)
                 if self.config.cursor and not fuller:
                     self.cursors.record_step(entry, step, label)
                 if awaits_state and not fuller:

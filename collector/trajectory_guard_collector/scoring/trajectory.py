@@ -319,6 +319,7 @@ class Trajectory:
         item.repeats = earlier is not None and not is_fuller(record, earlier)
         if item.repeats:
             return None
+        head.state.twice = head.state.twice or earlier is not None
         if record.outcome != INTERRUPTED:
             head.recent = (*head.recent[1 - RECENT_CALLS :], record)
         return self._with_first_step(head, item, engine.observe(head.state, head.usage.charge(step)))

@@ -175,6 +175,8 @@ class Observation:
         new_work_since_repeat: one of those calls handed over content or brought something new.
         certainty: the strongest evidence that this step can give.
         pace: factor on the number of repeats that a rule requires at this step.
+        may_be_new: the call succeeded, and nothing shows what it returned.
+        twice: as of the state: unknown results say nothing, since another record of each call shows them.
         unseen_work: calls that may be new lie between this repeat and the one before it, and nothing shows what they
             brought.
         unseen: number of model turns in a row, this one included, with nothing but calls that were made before and
@@ -236,6 +238,8 @@ class Observation:
     # weigh, without progress: also ``certainty``
     pace = 1.0
     unseen_work = False
+    may_be_new = False
+    twice = False
     # Reader.read, for a call that was made before
     unseen = 0
     unseen_first = -1

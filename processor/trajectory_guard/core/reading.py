@@ -86,6 +86,8 @@ class Reader:
             self._place(run, seen)
         seen.segment = run.boundary
         read_outcome(seen, by_guard=by_guard)
+        seen.twice = state.twice
+        seen.may_be_new = not state.twice and not seen.result and seen.signature is None
         seen.last_progress = run.last_progress
         plain = unfiltered(step.args)
         if plain is not step.args:
@@ -376,7 +378,7 @@ def _with_profile(noise: dict[str, list[Any]], key: str, profile: NoiseProfile) 
 def _inquire(run: Run, seen: Observation) -> None:
     """Add the step to the series of unproductive calls, or end the series where something new was found, or may be."""
     inquiry = run.inquiry
-    if seen.signature is None and (seen.progress or not seen.result):
+    if (seen.progress and seen.signature is None) or seen.may_be_new:
         inquiry.end(seen.tool)
         if not inquiry.has_found(seen.tool) and not complains(seen.step.result or "", seen.values):
             inquiry.note_found(seen.tool)

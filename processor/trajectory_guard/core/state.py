@@ -40,6 +40,7 @@ class TrajectoryState:
         index: steps taken so far, in all runs.
         capacity: steps remembered per run.
         runs: the runs used last by label, newest last, at most ``MAX_RUNS``; evicted_runs: number of runs evicted;
+            twice: two instrumentations report the calls, and the first one hides what the other one shows.
             restarts: of runs that took the place of one of their label, not saved.
         turns: label of the current user turn by agent instance.
         step_ids: ids of recent steps, to ignore steps that are delivered twice.
@@ -58,8 +59,8 @@ class TrajectoryState:
 
     __slots__ = (
         "capacity", "current", "denied", "episodes", "evicted_runs", "handed_at", "idle_at", "index", "model_calls",
-        "noise", "nudges", "recoveries", "relay", "restarts", "runs", "step_ids", "trajectory_id", "turns", "visit",
-        "worked_at",
+        "noise", "nudges", "recoveries", "relay", "restarts", "runs", "step_ids", "trajectory_id", "turns", "twice",
+        "visit", "worked_at",
     )  # fmt: skip
 
     def __init__(self, trajectory_id: str, capacity: int) -> None:
@@ -77,6 +78,7 @@ class TrajectoryState:
         self.relay: Run | None = None
         self.model_calls: dict[str, model_calls.Newest] = {}
         self.worked_at = self.handed_at = self.idle_at = -1
+        self.twice = False
 
     @property
     def run(self) -> Run | None:
@@ -168,6 +170,8 @@ class TrajectoryState:
             plain["handed"] = [self.worked_at, self.handed_at]
         if self.idle_at >= 0:
             plain["idle"] = self.idle_at
+        if self.twice:
+            plain["twice"] = True
         calls = {label: model_calls.to_plain(one) for label, one in self.model_calls.items() if only in (None, label)}
         if calls:
             plain["model_calls"] = list(calls.items())
@@ -211,6 +215,7 @@ class TrajectoryState:
         state.current = plain["current"]
         state.worked_at, state.handed_at = plain.get("handed", (-1, -1))
         state.idle_at = plain.get("idle", -1)
+        state.twice = plain.get("twice", False)
         if plain["visit"] is not None:
             *fields, named, trace = plain["visit"]
             state.visit = Visit._make((*fields, tuple(named), trace))

@@ -77,7 +77,7 @@ def weigh(run: Run, seen: Observation, policy: ToolSettings | None, poll_patienc
         seen.pace = max(seen.pace, _PACE_BESIDE_OTHERS)
     elif (
         seen.repeats > 1
-        and not seen.in_a_row
+        and not (seen.in_a_row or seen.twice)
         and BLANK in run.history.results.data  # the next question costs a call
         and run.history.hides(seen.repeated_at[-2] + 1)
     ):

@@ -172,8 +172,7 @@ class ErrorStreak(Detector):
             if self.fails:
                 tool = _digest(seen.tool)
                 self.fails = tuple(one for one in self.fails if one.tool != tool)
-            may_work = seen.progress or not seen.result  # what is unknown may be new
-            if may_work and (self.recent or self.fruitless):
+            if (seen.progress or seen.may_be_new) and (self.recent or self.fruitless):
                 self._forget_what_works(seen)
             return None
         if seen.signature == UNSTATED:

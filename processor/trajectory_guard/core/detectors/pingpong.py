@@ -315,8 +315,7 @@ class HandOffs(Detector):
         several = bool(self.named) or ("" != before != agent)
         self.agent, self.named = agent, names_in(seen) if several else ()
         if not is_handoff(seen.step.tool_name) and not named_next:
-            nobody_sees = seen.signature is None and not seen.result
-            if seen.progress or nobody_sees:  # unknown work may have brought something
+            if seen.progress or seen.may_be_new:
                 self.symbols, self.agents = (), ()
             return None
         if seen.delivers:
