@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import StatusCode
 
 from tests.helpers import record
 from trajectory_guard import GuardConfig
@@ -57,6 +58,7 @@ GATED = """
 from opentelemetry import trace
 from opentelemetry.instrumentation.langchain import LangchainInstrumentor
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import StatusCode
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage
 from langchain_core.tools import tool
@@ -138,3 +140,46 @@ def test_a_loop_is_found_beside_an_instrumentation_that_hides_it(loop: list[tupl
     assert "NUDGE" in alone
     assert beside.index("NUDGE") <= alone.index("NUDGE") + 1
     assert ("STOP" in beside) == ("STOP" in alone)
+
+# --- placeholders --------------------------------------------------------------------------------------------
+
+
+def levels_of(spans: list[tuple[str, dict[str, Any], bool]], scope: str) -> list[str]:
+    """Levels after each tool span, given by tool, attributes and whether it failed."""
+    board = FlagBoard(GuardConfig())
+    provider = TracerProvider()
+    provider.add_span_processor(TrajectoryGuardProcessor(board=board))
+    found = []
+    with provider.get_tracer(scope).start_as_current_span("run") as run:
+        trajectory = f"{run.get_span_context().trace_id:032x}"
+        for name, attributes, failed in spans:
+            known = {"openinference.span.kind": "TOOL", "tool.name": name, **attributes}
+            with provider.get_tracer(scope).start_as_current_span(name, attributes=known) as span:
+                if failed:
+                    span.set_status(StatusCode.ERROR, f"{len(found)} tests failed in {name}")
+            found.append(str(board.read(trajectory).level))
+    return found
+
+
+AGENTS = "openinference.instrumentation.openai_agents"
+HIDDEN_OUTPUT = {"output.value": "__REDACTED__"}
+
+
+def test_an_agent_that_mends_a_failing_test_out_of_sight_is_left_alone() -> None:
+    """Hidden results are no calls that wait for a person: the edits between the failures are seen."""
+    spans: list[tuple[str, dict[str, Any], bool]] = []
+    for at in range(6):
+        spans.append(("write_file", {"input.value": f'{{"path": "a.py", "text": "{at}"}}', **HIDDEN_OUTPUT}, False))
+        spans.append(("run_tests", {"input.value": '{"target": "a"}', **HIDDEN_OUTPUT}, at < 5))
+    assert set(levels_of(spans, AGENTS)) == {"OBSERVE"}
+
+
+def test_the_same_calls_with_hidden_results_are_nudged() -> None:
+    spans = [("search", {"input.value": '{"query": "refund"}', **HIDDEN_OUTPUT}, False)] * 20
+    assert levels_of(spans, AGENTS)[-1] == "NUDGE"
+
+
+def test_calls_whose_content_a_mask_that_failed_has_replaced_are_not_equal() -> None:
+    hidden = "<fully masked due to failed mask function>"
+    spans = [("search", {"input.value": hidden, "output.value": hidden}, False)] * 20
+    assert set(levels_of(spans, "app")) == {"OBSERVE"}

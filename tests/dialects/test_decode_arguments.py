@@ -80,12 +80,36 @@ def test_wrappers_of_equal_calls_hash_alike_although_their_metadata_differs() ->
     assert first == second is not None
 
 
-@pytest.mark.parametrize("text", ["__REDACTED__", "[REDACTED]", "***", "<masked>", "__MASKED__"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__REDACTED__", "[REDACTED]", "***", "<masked>", "__MASKED__", "****", "[Filtered]", "<scrubbed>",
+        "***REDACTED***", '"[REDACTED]"', "redacted-by-litellm", "<fully masked due to failed mask function>",
+        "[Scrubbed due to 'auth']",
+    ],
+)  # fmt: skip
 def test_placeholders_are_recognised_as_hidden(text: str) -> None:
     assert is_redacted(text)
 
 
-@pytest.mark.parametrize("text", ["", "redacted report", "mask", "** bold **"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "redacted report",
+        "mask",
+        "** bold **",
+        "masked",
+        "filtered",
+        "[]",
+        "{}",
+        '""',
+        "* * *",
+        "___",
+        "[hash]",
+        '"*"',
+    ],
+)
 def test_ordinary_text_is_not_hidden(text: str) -> None:
     assert not is_redacted(text)
 

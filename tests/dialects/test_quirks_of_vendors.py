@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import capture, span_view
+from tests.helpers import capture, span_view, tool_view
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.span import SpanEvent, SpanView
 from trajectory_guard.spans.extract import extract_step, model_usage
@@ -323,3 +323,25 @@ def test_a_call_of_tanstack_is_read_whatever_its_messages_are(written: Any) -> N
     }  # fmt: skip
     step = step_of(span_view(attributes, "execute_tool get_order"))
     assert (step.tool_name, step.outcome_type == "error") == ("get_order", False)
+
+
+# --- hidden content ------------------------------------------------------------------------------------------
+
+
+def test_only_a_call_without_any_result_waits_for_a_person() -> None:
+    known = {"openinference.span.kind": "TOOL", "tool.name": "search", "input.value": '{"query": "refund"}'}
+    span = span_view(known)._replace(scope="openinference.instrumentation.openai_agents")
+    assert step_of(span).outcome_type == "interrupted"
+    hidden = step_of(span._replace(attributes={**known, "output.value": "__REDACTED__"}))
+    assert (hidden.outcome_type, hidden.result) == ("success", None)
+
+
+def test_a_hidden_result_is_not_an_empty_one() -> None:
+    known = {"ai.toolCall.name": "search", "ai.toolCall.args": '{"query": "refund"}'}
+    assert step_of(span_view(known)).outcome_type == "empty"
+    assert step_of(span_view({**known, "ai.toolCall.result": "[REDACTED]"})).outcome_type == "success"
+
+
+@pytest.mark.parametrize("result", ['"[REDACTED]"', '{"output": "[REDACTED]"}', '[{"type": "text", "text": "****"}]'])
+def test_a_placeholder_within_a_wrapper_is_no_result(result: str) -> None:
+    assert step_of(tool_view(result=result)).result is None

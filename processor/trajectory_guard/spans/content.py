@@ -29,20 +29,23 @@ MAX_DECODED_CHARS: Final = 262_144
 MAX_DEPTH: Final = 100
 _WRAPPED: Final = '{"input_str"'
 """How OpenLLMetry's object around the arguments begins."""
-_REDACTED: Final = frozenset(
+_REDACTED: Final = frozenset(("redacted", "redacted-by-litellm"))
+_MARKED_REDACTED: Final = frozenset(
     (
-        "__REDACTED__",
-        "[REDACTED]",
-        "<REDACTED>",
-        "REDACTED",
-        "***",
-        "<redacted>",
-        "[redacted]",
-        "[Scrubbed due to 'auth']",
+        "content redacted",
+        "filtered",
+        "fully masked due to failed mask function",
+        "masked",
+        "redacted content",
+        "scrubbed",
     )
 )
-_REDACTED_MARKS: Final = "_[<R*"
-"""One of these begins each placeholder."""
+"""Placeholders only within brackets and the like: tools answer with these words, too."""
+_AROUND: Final = "[]<>()*_\"' "
+_REDACTED_MARKS: Final = '_[<R*("'
+"""One of these begins each placeholder of a tool."""
+_REDACTED_STARTS: Final = ("[Scrubbed due to", "<masked", "[MASKED")
+_MIN_STARS: Final = 3
 _MAX_REDACTED_CHARS: Final = 64
 """A longer text is no placeholder: to look it up would hash all of it."""
 _INJECTED: Final = frozenset(("ctx", "run_manager", "callbacks", "config", "state", "store", "runtime"))
@@ -59,12 +62,19 @@ UNKNOWN_ARGUMENTS: Final = Decoded()
 
 
 def is_redacted(value: Any) -> bool:
-    """Whether a value is a placeholder that stands for hidden content."""
-    return isinstance(value, str) and (
-        (len(value) <= _MAX_REDACTED_CHARS and value in _REDACTED)
-        or value.startswith(("[Scrubbed due to", "<masked", "[MASKED"))
-        or value == "__MASKED__"
-    )
+    """Whether a value is a placeholder that stands for hidden content.
+
+    >>> [is_redacted(one) for one in ("__REDACTED__", "<masked>", "****", "[Scrubbed due to 'auth']", "masked", "{}")]
+    [True, True, True, True, False, False]
+    """
+    if not isinstance(value, str):
+        return False
+    if len(value) > _MAX_REDACTED_CHARS or value.startswith(_REDACTED_STARTS):
+        return value.startswith(_REDACTED_STARTS)
+    words = value.strip(_AROUND).lower()
+    if not words:
+        return value.count("*") >= _MIN_STARS and not value.strip('*"')
+    return words in _REDACTED or (words in _MARKED_REDACTED and value[0] in _AROUND)
 
 
 def decode_arguments(value: Any, *, single: bool = False) -> Decoded:
@@ -215,9 +225,12 @@ def decode_result(value: Any) -> Payload:
     """The payload of a result attribute; ``UNKNOWN_RESULT`` if it is absent or hidden. Text blocks are opened."""
     found = _decode_payload(value)
     inner = unwrap(found.text) if found.text is not None else None
-    if inner is None:
-        return found
-    return found._replace(text=inner.text, error=inner.error if inner.error is not None else found.error)
+    if inner is not None:
+        found = found._replace(text=inner.text, error=inner.error if inner.error is not None else found.error)
+    text = found.text
+    if text is not None and text is not value and text[:1] in _REDACTED_MARKS and is_redacted(text):
+        return found._replace(text=None)  # hidden within a wrapper
+    return found
 
 
 def _decode_payload(value: Any) -> Payload:
@@ -388,14 +401,25 @@ def error_class(span: SpanView) -> str | None:
 
 
 def outcome(
-    span: SpanView, payload: Payload, known: KeySet, *, arguments_known: bool = False, table: DialectTable = DIALECTS
+    span: SpanView,
+    payload: Payload,
+    known: KeySet,
+    *,
+    arguments_known: bool = False,
+    absent: bool = True,
+    table: DialectTable = DIALECTS,
 ) -> Outcome:
-    """The outcome of a tool span. ``known``: what the names of its attributes say."""
+    """The outcome of a tool span.
+
+    Parameters:
+        known: what the names of its attributes say.
+        absent: an unknown result was not written at all; false where a placeholder stands for it.
+    """
     text, control, refused = payload.text, None, False
     hidden = text is None and payload == UNKNOWN_RESULT
     if hidden and any(test(span) for test in table.deferral_tests):
         return INTERRUPTED
-    if hidden and arguments_known and any(test(span) for test in table.approval_tests):
+    if hidden and absent and arguments_known and any(test(span) for test in table.approval_tests):
         return INTERRUPTED
     if known.tells_outcome or span.status_description or span.events:
         control = _control_flow(span, known)

@@ -15,7 +15,6 @@ from trajectory_guard.dialects.mcp import SERVER_SPAN, is_served, is_transport
 from trajectory_guard.dialects.span import CutOff, SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable, KeySet, RowKeys, recognise, row_keys, table_of
 from trajectory_guard.spans.content import (
-    UNKNOWN_RESULT,
     Decoded,
     Payload,
     as_text,
@@ -149,11 +148,11 @@ def read_known_step(
     if given is None and dialect.empty_arguments and payload.text is not None:
         decoded = Decoded({})
     args = decoded.value
-    if dialect.empty_result is not None and payload == UNKNOWN_RESULT and args is not None and span.status != "error":
+    if dialect.empty_result is not None and returned is None and args is not None and span.status != "error":
         payload = Payload("") if dialect.empty_result(span) else payload  # there was nothing to write down
     if dialect.failed is not None and payload.text is None and dialect.failed(span):
         payload = payload._replace(error=True)
-    kind = outcome(span, payload, known, arguments_known=args is not None, table=table)
+    kind = outcome(span, payload, known, arguments_known=args is not None, absent=returned is None, table=table)
     cut_off = isinstance(returned, CutOff)
     visible = None if cut_off else payload.text  # the part that is left may be that of other results, too
     if visible is None:
