@@ -345,3 +345,10 @@ def test_a_hidden_result_is_not_an_empty_one() -> None:
 @pytest.mark.parametrize("result", ['"[REDACTED]"', '{"output": "[REDACTED]"}', '[{"type": "text", "text": "****"}]'])
 def test_a_placeholder_within_a_wrapper_is_no_result(result: str) -> None:
     assert step_of(tool_view(result=result)).result is None
+
+
+def test_an_error_that_is_withheld_says_nothing() -> None:
+    text = "Error running tool (non-fatal): {'error': 'Tool execution failed. Error details are redacted.'}"
+    span = span_view({"openinference.span.kind": "TOOL", "tool.name": "fetch"})
+    step = step_of(span._replace(status="error", status_description=text))
+    assert (step.outcome_type, step.result) == ("error", None)

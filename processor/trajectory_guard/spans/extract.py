@@ -40,6 +40,8 @@ from trajectory_guard.spans.identity import (
 MAX_RESULT_CHARS: Final = 1_000_000
 _TOO_MANY: Final = 1e12
 """Numbers of tokens, or of dollars, from which on they are taken for a mistake."""
+_WITHHELD: Final = "Error details are redacted."
+"""How the OpenAI Agents SDK ends the text of an error that it keeps to itself: that of any other error is the same."""
 STATE_KEY: Final = "trajectory_guard.state"
 """Attribute of a tool span by which an application supplies the state after the call: a page, a board, a hash of it."""
 
@@ -211,7 +213,8 @@ def _failure_text(span: SpanView, kind: str) -> str | None:
         message = event.attributes.get("exception.message")
         if event.name == "exception" and isinstance(message, str) and message:
             return f"{event.attributes.get('exception.type', 'Error')}: {message}"
-    return span.status_description or None
+    text = span.status_description
+    return text if text and _WITHHELD not in text else None
 
 
 def _call_id(*candidates: Any) -> str | None:
