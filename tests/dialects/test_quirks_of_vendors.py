@@ -352,3 +352,9 @@ def test_an_error_that_is_withheld_says_nothing() -> None:
     span = span_view({"openinference.span.kind": "TOOL", "tool.name": "fetch"})
     step = step_of(span._replace(status="error", status_description=text))
     assert (step.outcome_type, step.result) == ("error", None)
+
+
+def test_logfire_shows_a_failure_by_the_level_before_the_status_is_set() -> None:
+    known = {"logfire.msg_template": "Function: {name}", "name": "fetch", "input": "null", "output": "null"}
+    assert step_of(span_view({**known, "logfire.level_num": 9})).outcome_type == "success"
+    assert step_of(span_view({**known, "logfire.level_num": 17})).outcome_type == "error"

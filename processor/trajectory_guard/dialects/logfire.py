@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from trajectory_guard.dialects.base import (
     Dialect,
     Identity,
@@ -14,6 +16,8 @@ from trajectory_guard.dialects.base import (
 from trajectory_guard.dialects.span import SpanView
 
 _TEMPLATE = "logfire.msg_template"
+_ERROR_LEVEL: Final = 17
+"""Logfire turns it into the status of a span on the way to its exporters: other processors see none."""
 
 
 def _matches(span: SpanView) -> bool:
@@ -48,6 +52,7 @@ LOGFIRE = Dialect(
     results=("output",),
     adjust=_drop_nulls,
     copies={"logfire.span_type": "pending_span"},
+    failed_when={"logfire.level_num": _ERROR_LEVEL},
     identity=Identity(
         sessions=("group_id",),
         agent_markers=(_TEMPLATE,),
