@@ -186,3 +186,20 @@ def test_calls_whose_content_a_mask_that_failed_has_replaced_are_not_equal() -> 
     hidden = "<fully masked due to failed mask function>"
     spans = [("search", {"input.value": hidden, "output.value": hidden}, False)] * 20
     assert set(levels_of(spans, "app")) == {"OBSERVE"}
+
+
+@pytest.mark.parametrize("kind", ["TOOL_ERROR", "pydantic_ai.exceptions.ToolRetryError"])
+def test_a_tool_that_always_fails_beside_working_ones_is_found_without_content(kind: str) -> None:
+    board = FlagBoard(GuardConfig())
+    provider = TracerProvider()
+    provider.add_span_processor(TrajectoryGuardProcessor(board=board))
+    tracer, seen = provider.get_tracer("an.instrumentation"), set()
+    with tracer.start_as_current_span("run") as run:
+        for at in range(40):
+            names = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": ("fetch", "search")[at % 2]}
+            with tracer.start_as_current_span("execute_tool", attributes=names) as span:
+                if at % 2 == 0:
+                    span.set_attribute("error.type", kind)
+                    span.set_status(StatusCode.ERROR, kind)
+            seen.add(str(board.read(f"{run.get_span_context().trace_id:032x}").level))
+    assert seen == {"OBSERVE", "NUDGE"}

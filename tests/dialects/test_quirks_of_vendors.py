@@ -358,3 +358,19 @@ def test_logfire_shows_a_failure_by_the_level_before_the_status_is_set() -> None
     known = {"logfire.msg_template": "Function: {name}", "name": "fetch", "input": "null", "output": "null"}
     assert step_of(span_view({**known, "logfire.level_num": 9})).outcome_type == "success"
     assert step_of(span_view({**known, "logfire.level_num": 17})).outcome_type == "error"
+
+
+@pytest.mark.parametrize("kind", ["TOOL_ERROR", "pydantic_ai.exceptions.ToolRetryError", "_OTHER"])
+def test_a_class_of_any_failure_says_nothing(kind: str) -> None:
+    span = tool_view(result=None, extra={"error.type": kind})._replace(status="error", status_description=kind)
+    step = step_of(span)
+    assert (step.outcome_type, step.result, step.error_class) == ("error", None, None)
+    raised = span_view({**span.attributes, "error.type": ""})
+    event = SpanEvent("exception", {"exception.type": kind})
+    assert step_of(raised._replace(status="error", events=[event])).error_class is None
+
+
+def test_a_class_that_is_repeated_as_the_text_counts_as_class_only() -> None:
+    span = tool_view(result=None, extra={"error.type": "builtins.KeyError"})
+    step = step_of(span._replace(status="error", status_description="builtins.KeyError"))
+    assert (step.result, step.error_class) == (None, "KeyError")

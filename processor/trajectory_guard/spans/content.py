@@ -387,15 +387,21 @@ _FAILED_CALL: Final = ("Error executing tool ", "Error calling tool ")
 """How answers of MCP servers begin (the SDK, FastMCP) if a tool raised. Some frameworks hand on the text alone."""
 
 
+_ANY_ERROR: Final = frozenset(("", "Exception", "TOOL_ERROR", "ToolRetryError", "_OTHER"))
+"""Classes that stand for any failure: of Python, of Google ADK and Pydantic AI, and of the conventions."""
+
+
 def error_class(span: SpanView) -> str | None:
     """Exception type or ``error.type`` of a failed span, None if it names none."""
     named = span.attributes.get("error.type")
     if isinstance(named, str) and named:
-        return bounded_name(named.rsplit(".", 1)[-1])
+        kind = named.rsplit(".", 1)[-1]
+        return bounded_name(kind) if kind not in _ANY_ERROR else None
     for event in span.events:
-        kind = event.attributes.get("exception.type")
-        if event.name == "exception" and isinstance(kind, str) and kind not in ("", "Exception"):
-            return bounded_name(kind.rsplit(".", 1)[-1])
+        named = event.attributes.get("exception.type")
+        kind = named.rsplit(".", 1)[-1] if event.name == "exception" and isinstance(named, str) else ""
+        if kind not in _ANY_ERROR:
+            return bounded_name(kind)
     match = re.match(r"\A(\w+(?:Error|Exception))\b", span.status_description[:_NAME_CHARS])
     return match[1] if match else None
 

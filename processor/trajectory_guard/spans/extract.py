@@ -214,7 +214,9 @@ def _failure_text(span: SpanView, kind: str) -> str | None:
         if event.name == "exception" and isinstance(message, str) and message:
             return f"{event.attributes.get('exception.type', 'Error')}: {message}"
     text = span.status_description
-    return text if text and _WITHHELD not in text else None
+    if not text or _WITHHELD in text or text == span.attributes.get("error.type"):
+        return None  # beside its class, nothing is said of the error
+    return text
 
 
 def _call_id(*candidates: Any) -> str | None:
