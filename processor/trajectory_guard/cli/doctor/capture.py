@@ -13,8 +13,10 @@ from trajectory_guard.cli.doctor.fixes import (
     CONTENT,
     CONVERSATION,
     EVENTS_ONLY,
+    KEPT_BACK,
     LANGCHAIN,
     LIMITS,
+    OPENINFERENCE,
     RESULT,
     SAMPLER,
     TOOL_SPANS,
@@ -196,6 +198,9 @@ def _family(capture: Capture, steps: Iterable[StepRecord]) -> str:
 
 def _content_fix(capture: Capture, family: str, table: Mapping[str, str]) -> str:
     """Content on model spans and none on tool spans means that it goes elsewhere, not that it is off."""
+    for scope, line in KEPT_BACK:
+        if family == OPENINFERENCE and any(span.scope == scope for span in capture.tools):
+            return line
     of_langchain = any("langchain" in span.scope for span in capture.tools)
     shown = family in EVENTS_ONLY and of_langchain and any(map(_shows_content, capture.models))
     return EVENTS_ONLY[family] if shown else fix_for(table, family)

@@ -84,7 +84,7 @@ CONTENT: Final[Mapping[str, str]] = {
     LOGFIRE: "logfire.configure(scrubbing=False)",
     PYDANTIC_AI: "Agent.instrument_all(InstrumentationSettings(include_content=True))",
     AGENT_FRAMEWORK: "export ENABLE_SENSITIVE_DATA=true",
-    OPENAI_AGENTS: "RunConfig(trace_include_sensitive_data=True)",
+    OPENAI_AGENTS: "RunConfig(trace_include_sensitive_data=True)  # OpenLLMetry: and TRACELOOP_TRACE_CONTENT=true",
     AG2: "TelemetryMiddleware(capture_content=True, max_tool_result_chars=None)",
     AUTOGEN: f"{_SET_ARGUMENTS}  # inside the tool: AutoGen has no switch",
     MCP: f"{_SET_ARGUMENTS}  # inside the tool",
@@ -92,6 +92,11 @@ CONTENT: Final[Mapping[str, str]] = {
 }
 """Switches content capture on."""
 
+KEPT_BACK: Final = (
+    ("openinference.instrumentation.openai_agents", "RunConfig(trace_include_sensitive_data=True)"),
+    ("@arizeai/openinference-instrumentation-openai-agents", "new Runner({ traceIncludeSensitiveData: true })"),
+)
+"""Scopes of OpenInference whose framework keeps content back: what OpenInference hides has a placeholder."""
 EVENTS_ONLY: Final[Mapping[str, str]] = {OPENLLMETRY: "LangchainInstrumentor(use_attributes=True).instrument()"}
 """Where the model spans show content and the tool spans do not: content goes to log events."""
 
