@@ -374,3 +374,14 @@ def test_a_class_that_is_repeated_as_the_text_counts_as_class_only() -> None:
     span = tool_view(result=None, extra={"error.type": "builtins.KeyError"})
     step = step_of(span._replace(status="error", status_description="builtins.KeyError"))
     assert (step.result, step.error_class) == (None, "KeyError")
+
+
+@pytest.mark.parametrize("hidden", ["[REDACTED]", '"<fully masked due to failed mask function>"'])
+def test_hidden_ids_are_none(hidden: str) -> None:
+    """As ids, all calls would be one call, and all conversations one conversation."""
+    ids = {"gen_ai.tool.call.id": hidden, "gen_ai.conversation.id": hidden}
+    step = step_of(tool_view(extra=ids))
+    assert (step.call_id, step.trajectory_id) == (None, step.trace_id)
+    masked = {"langfuse.observation.type": "tool", "langfuse.observation.metadata.tool_call_id": hidden}
+    step = step_of(span_view({**masked, "langfuse.observation.metadata.thread_id": hidden}, "search"))
+    assert (step.call_id, step.trajectory_id) == (None, step.trace_id)

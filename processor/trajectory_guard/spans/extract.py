@@ -221,7 +221,7 @@ def _failure_text(span: SpanView, kind: str) -> str | None:
 
 def _call_id(*candidates: Any) -> str | None:
     for candidate in candidates:
-        if isinstance(candidate, str) and candidate:
+        if isinstance(candidate, str) and candidate not in NO_NAME:
             found = candidate.strip('"')
             return (found if not found[MAX_NAME_CHARS:] else bounded_name(found)) or None
     return None
