@@ -141,6 +141,7 @@ def test_a_loop_is_found_beside_an_instrumentation_that_hides_it(loop: list[tupl
     assert beside.index("NUDGE") <= alone.index("NUDGE") + 1
     assert ("STOP" in beside) == ("STOP" in alone)
 
+
 # --- placeholders --------------------------------------------------------------------------------------------
 
 
