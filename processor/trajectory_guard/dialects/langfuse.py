@@ -44,7 +44,7 @@ def _usage(span: SpanView) -> RawUsage | None:
 
 
 def _with_parts(tokens: Mapping[str, Any], names: tuple[str, ...]) -> Any:
-    """Tokens, with those that Langfuse counts apart.
+    """Tokens, with those that Langfuse counts separately.
 
     Its callback handler for LangChain takes what came from a cache out of ``input``, as ``input_cache_read``, and what
     the model thought out of ``output``, as ``output_reasoning``. ``…_priority`` is no such part, but a tier.
@@ -52,8 +52,8 @@ def _with_parts(tokens: Mapping[str, Any], names: tuple[str, ...]) -> Any:
     whole, prefix = tokens.get(names[0]), f"{names[0]}_"
     if not isinstance(whole, int):
         return first(tokens, names)
-    apart = [key for key in tokens if key.startswith(prefix) and not key.startswith(f"{prefix}priority")]
-    return whole + sum(tokens[key] for key in apart if key not in names and isinstance(tokens[key], int))
+    parts = [key for key in tokens if key.startswith(prefix) and not key.startswith(f"{prefix}priority")]
+    return whole + sum(tokens[key] for key in parts if key not in names and isinstance(tokens[key], int))
 
 
 LANGFUSE = Dialect(
