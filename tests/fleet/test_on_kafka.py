@@ -218,14 +218,21 @@ def test_a_backlog_is_read_partition_by_partition_without_a_difference(new_run: 
 
 
 def test_records_of_clocks_that_are_days_behind_or_ahead_change_no_verdict(new_run: NewRun) -> None:
-    """Every second record has the right time, so that the time of its partition is that of now."""
+    """Every second record has the right time, and the first ones of each partition: its time is that of now.
+
+    Of a partition whose very first record is days behind, that is the time, until the next one.
+    """
     records, expected = load()
     now_ms = round(time.time() * 1_000)
     days_ms = 2 * 86_400_000
     run = new_run()
     worker = run.start("one")
     worker.wait_until_ready()
-    run.feed(records, lambda nth: (now_ms, now_ms - days_ms, now_ms, now_ms + 1_800_000, now_ms, 1)[nth % 6])
+    first = len(records) // 4
+    run.feed(records[:first])
+    run.wait_for_verdicts(expected, 0.1)
+    wrong = (now_ms, now_ms - days_ms, now_ms, now_ms + 1_800_000, now_ms, 1)
+    run.feed(records[first:], lambda nth: wrong[nth % len(wrong)])
     run.wait_for(expected)
     assert worker.terminate() == 0
 
