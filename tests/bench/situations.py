@@ -81,7 +81,7 @@ HIDDEN: Final[Mapping[str, tuple[str, ...]]] = {
     "arguments": ("args",),
     "results": ("result",),
 }
-"""What telemetry may not show, and the parts of a step that are unknown then. ``error``: the text of an error."""
+"""Kinds of telemetry that hide something, and the parts of a step that are unknown then. ``error``: the text of an error."""
 
 
 def with_hidden(situation: Mapping[str, Any], parts: Container[str]) -> Mapping[str, Any]:

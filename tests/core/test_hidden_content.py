@@ -120,7 +120,7 @@ def test_failures_of_unseen_requests_may_be_those_of_a_list() -> None:
     assert nudged(verdicts) is not None
     assert (first_level(verdicts, Level.STOP) or 0) >= 20
     worked = [step for _ in range(8) for step in (*looked_up([None] * 4), *looked_up([None], None, "success"))]
-    assert nudged(evaluate(worked)) is None  # the tool works: it tells one entry from another
+    assert nudged(evaluate(worked)) is None  # the tool works, so it can distinguish entries
 
 
 @pytest.mark.parametrize("shown", [True, False])

@@ -478,7 +478,7 @@ PUT_OFF = {
 
 @pytest.mark.parametrize("kind", PUT_OFF)
 def test_calls_that_are_put_off_in_turns_are_advised_to_wait_and_never_stopped(kind: str) -> None:
-    """What moves in the error counted as progress, so that two calls in turns hammered a service for ever."""
+    """The moving part of the error counted as progress, so that two calls in turns hammered a service for ever."""
     calls = [("fetch", {"page": 1 + at % 2}, PUT_OFF[kind](at), "error") for at in range(30)]
     verdicts = evaluate(steps(calls, gap=1.5))
     assert (nudged(verdicts) or 99) <= 12

@@ -58,7 +58,7 @@ def is_stuck(messages: Sequence[BaseMessage]) -> list[Call]:
 
 
 def research(next_calls: Callable[[Sequence[BaseMessage]], list[Call]]) -> BaseTool:
-    """A tool that holds an agent; its name is not that of a hand-over."""
+    """A tool that runs an agent; its name is not that of a hand-over."""
     worker = create_agent(scripted(next_calls), [load_policy, lookup, search], name="worker")
 
     @tool

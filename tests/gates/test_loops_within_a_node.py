@@ -127,7 +127,7 @@ def test_a_model_that_a_tool_calls_begins_no_turn(job: Job) -> None:
 
     @tool
     def look(picture: str) -> str:
-        """What a picture shows."""
+        """Describe a picture."""
         return str(judge.invoke(f"{picture}: is it a cat? {next(_ids)}").content)
 
     builder = StateGraph(MessagesState)

@@ -245,10 +245,6 @@ class History:
         found.reverse()
         return found
 
-    def hides(self, since: int) -> bool:
-        """Whether a step from the index ``since`` on has a result of which nothing is known."""
-        return self.results.hides(since)
-
     def returned(self, call: Symbol, result: Symbol) -> bool:
         """Whether ``call`` ever returned ``result`` within memory."""
         return result in self.results and any(self.results[at] == result for at in self.calls.occurrences(call))

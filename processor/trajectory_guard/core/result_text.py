@@ -380,7 +380,7 @@ def hits_form(result: str, values: Sequence[str] = ()) -> str:
 def _listed_form(result: str) -> str:
     """The lines of a list without their order, scores and other fractions; empty if they are no list of like lines.
 
-    A heading above ranked lines tells nothing of the hits. A line below them may be the answer itself.
+    A heading above ranked lines says nothing of the hits. A line below them may be the answer itself.
     """
     if len(result) > _MAX_LISTED_CHARS or result.count("\n") < _MIN_LISTED_LINES - 1:
         return ""

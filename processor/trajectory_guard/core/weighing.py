@@ -79,7 +79,7 @@ def weigh(run: Run, seen: Observation, policy: ToolSettings | None, poll_patienc
         seen.repeats > 1
         and not (seen.in_a_row or seen.twice)
         and BLANK in run.history.results.data  # the next question costs a call
-        and run.history.hides(seen.repeated_at[-2] + 1)
+        and run.history.results.hides(seen.repeated_at[-2] + 1)
     ):
         seen.certainty = weakest(seen.certainty, Certainty.ACKNOWLEDGED)  # what came back meanwhile may be new
         seen.unseen_work = seen.new_calls_since_repeat or run.history.calls.hides(seen.repeated_at[-2] + 1)

@@ -69,8 +69,10 @@ def is_redacted(value: Any) -> bool:
     """
     if not isinstance(value, str):
         return False
-    if len(value) > _MAX_REDACTED_CHARS or value.startswith(_REDACTED_STARTS):
-        return value.startswith(_REDACTED_STARTS)
+    if value.startswith(_REDACTED_STARTS):
+        return True
+    if len(value) > _MAX_REDACTED_CHARS:
+        return False
     words = value.strip(_AROUND).lower()
     if not words:
         return value.count("*") >= _MIN_STARS and not value.strip('*"')

@@ -20,7 +20,7 @@ _NO_METADATA: Final[Mapping[str, Any]] = {}
 _IN_GRAPH: Final = "?"
 _HIDDEN_NAMES: Final = ("[REDACTED]", "__REDACTED__", "<redacted>", "<fully masked due to failed mask function>")
 NO_NAME: Final = (None, "", "null", "None", "undefined", *_HIDDEN_NAMES, *(f'"{name}"' for name in _HIDDEN_NAMES))
-"""What stands where an id should, and names nothing: Logfire writes the group of a trace without one as JSON text.
+"""Values in the place of an id that name nothing: Logfire writes the group of a trace without one as JSON text.
 A mask that hides ids would give all conversations one."""
 
 

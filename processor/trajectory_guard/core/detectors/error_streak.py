@@ -103,7 +103,7 @@ class _Streak(NamedTuple):
         return _Streak(line, tool, self.several or tool != self.tool, seen.batch, (*steps, seen.index))
 
 
-class _Fails(NamedTuple):
+class _FailingTool(NamedTuple):
     """A tool that has failed in one way ever since it last succeeded, where nothing shows what it was asked for.
 
     Fields:
@@ -164,7 +164,7 @@ class ErrorStreak(Detector):
         self.recent: tuple[_Failure, ...] = ()
         self.fruitless: tuple[_Failure, ...] = ()  # commands that failed since one brought something new
         self.streak = _Streak()
-        self.fails: tuple[_Fails, ...] = ()  # the tool that failed last at the end
+        self.fails: tuple[_FailingTool, ...] = ()  # the tool that failed last at the end
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Count failures of one class among the last steps."""
@@ -233,13 +233,13 @@ class ErrorStreak(Detector):
     def _of_one_tool(self, seen: Observation) -> DetectionResult | None:
         """A tool that fails again and again, whatever succeeds in between, where nothing shows what was asked for."""
         tool, error = _digest(seen.tool), seen.result.hex()
-        known = next((one for one in self.fails if one.tool == tool), _Fails(tool, error, -1, ()))
+        known = next((one for one in self.fails if one.tool == tool), _FailingTool(tool, error, -1, ()))
         if error and known.error and error != known.error:
-            known = _Fails(tool, error, -1, ())
+            known = _FailingTool(tool, error, -1, ())
         steps = known.steps[:-1] if seen.batch == known.batch else known.steps[1 - _HIDDEN :]
         steps = (*steps, seen.index)
         others = tuple([one for one in self.fails if one.tool != tool])
-        self.fails = (*others[1 - _MAX_TOOLS :], _Fails(tool, error or known.error, seen.batch, steps))
+        self.fails = (*others[1 - _MAX_TOOLS :], _FailingTool(tool, error or known.error, seen.batch, steps))
         if seen.same_batch or len(steps) < _HIDDEN or steps[0] <= seen.index - _HIDDEN_WINDOW:
             return None
         found = self._found_at(seen, 1.0, steps, Certainty.ACKNOWLEDGED)
@@ -335,7 +335,7 @@ class ErrorStreak(Detector):
         """See ``dump``."""
         recent, fruitless, fails, (*streak, steps) = data
         self.recent, self.fruitless = tuple(map(_restored, recent)), tuple(map(_restored, fruitless))
-        self.fails = tuple([_Fails(tool, error, batch, tuple(at)) for tool, error, batch, at in fails])
+        self.fails = tuple([_FailingTool(tool, error, batch, tuple(at)) for tool, error, batch, at in fails])
         self.streak = _Streak._make([*streak, tuple(steps)])
 
 

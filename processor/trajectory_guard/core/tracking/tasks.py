@@ -19,7 +19,7 @@ MAX_TASKS: Final = 16
 
 
 class Task(NamedTuple):
-    """What a task has done so far. Times in seconds since the epoch. JSON-able.
+    """The progress of a task so far. Times in seconds since the epoch. JSON-able.
 
     Fields:
         worked_until: end of its last tool call, None before the first one.
