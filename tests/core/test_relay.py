@@ -185,3 +185,14 @@ def test_requests_are_told_apart_after_the_state_was_saved() -> None:
             verdict = engine.observe(state, step)
             assert verdict is None or verdict.level is Level.OBSERVE
             state = engine.load_state(state.to_bytes())
+
+
+def test_agents_whose_work_is_hidden_may_have_done_something_before_they_hand_over() -> None:
+    steps = []
+    for at in range(40):
+        agent = ("writer", "critic")[at % 2]
+        for tool, hidden in (("look_up", True), ("handoff_to_agent", False)):
+            step = record(tool, None if hidden else {"agent_name": "x"}, None if hidden else "Handing off", agent=agent)
+            steps.append(step._replace(run=f"{agent} {at}", timestamp=1.0 + len(steps), trace_id="a" * 32))
+    assert outline(evaluate(steps)) == "." * 80
+    assert "N" in outline(evaluate([step for step in steps if step.tool_name == "handoff_to_agent"]))

@@ -49,6 +49,7 @@ SEMANTIC_KERNEL = ("semantic_kernel", "semantic_kernel", "semantic_kernel_agent"
 OPENINFERENCE_BEDROCK = "openinference.instrumentation.bedrock"
 GENAI_OFFICIAL = ("opentelemetry.instrumentation.google_genai", "google_genai_client", ("official",))
 OPENAI_AGENTS_JS = ("openai_js", "@openai/agents", "openai_agents_js")
+OPENAI_AGENTS = ("openai_agents", "agents", "openai_agents_handoffs")
 FASTMCP = ("fastmcp", "fastmcp_session")
 PYDANTIC_AI = ("pydantic_ai", "pydantic_ai_deferred")
 HAYSTACK, CREWAI = ("haystack", "haystack", "haystack_agent"), ("crewai", "crewai", "crewai_crew")
@@ -123,6 +124,14 @@ RUNS = {
     "client-litellm-native__loop": Run("litellm", "litellm", "litellm_client"),
     "client-langfuse-openai__loop": Run("langfuse", "langfuse.openai", "langfuse_client"),
     "openai-agents-logfire-nogroup__main": Run("openai_agents", "logfire", "openai_agents_logfire"),
+    "openai-agents-openinference__circle": Run(*OPENAI_AGENTS, ("openinference", "circle")),
+    "openai-agents-openinference__work": Run(*OPENAI_AGENTS, ("openinference", "work")),
+    "openai-agents-openinference__turns": Run(*OPENAI_AGENTS, ("openinference", "turns")),
+    "openai-agents-traceloop__circle": Run(*OPENAI_AGENTS, ("traceloop", "circle")),
+    "openai-agents-traceloop-nocontent__work": Run(*OPENAI_AGENTS, ("traceloop", "work", "nocontent")),
+    "openai-agents-traceloop-nocontent__turns": Run(*OPENAI_AGENTS, ("traceloop", "turns", "nocontent")),
+    "openai-agents-logfire__circle": Run(*OPENAI_AGENTS, ("logfire", "circle")),
+    "openai-agents-otelv2__circle": Run("openai_agents_v2", *OPENAI_AGENTS[1:], ("otelv2", "circle")),
     "pydantic-ai-native5__deferred": Run("pydantic_ai", *PYDANTIC_AI),
     "pydantic-ai-nocontent__deferred": Run("pydantic_ai", *PYDANTIC_AI, ("nocontent",)),
     "pydantic-ai-1.10__deferred": Run("pydantic_ai_1", *PYDANTIC_AI, ("old",)),

@@ -20,7 +20,14 @@ from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DialectTable, KeySet, RowKeys, recognise_keys
 from trajectory_guard.integrations.langfuse.scores import session_of
-from trajectory_guard.spans.extract import agent_of, is_inner_duplicate, model_usage, read_known_step, trajectory_id
+from trajectory_guard.spans.extract import (
+    agent_of,
+    is_inner_duplicate,
+    model_usage,
+    read_handoff,
+    read_known_step,
+    trajectory_id,
+)
 from trajectory_guard.spans.identity import (
     all_conversation_ids,
     batch_and_task,
@@ -205,6 +212,8 @@ class Identifier:
         conversation = named_conversation(view.attributes, known, metadata)
         if conversation is not None:
             self._learn(trace, conversation, agent_span.origin.tenant)
+        if known.handoffs and self._take_handoff(agent_span, trace, known):
+            return
         usage = model_usage(view, table, known)
         if usage is None:
             return
@@ -233,8 +242,18 @@ class Identifier:
         above, missing = trace.ancestors(agent_span.parent_id)
         view, table = agent_span.view, self._table
         step = read_known_step(view, row, known, above, lambda span: self._by_trace(trace, span), table)
-        if step is not None:
+        if step is None:  # a hand-off that is written as a tool
+            self._take_other(agent_span, trace, known)
+        else:
             self._file(agent_span, trace, step, row.row, above, missing)
+
+    def _take_handoff(self, agent_span: AgentSpan, trace: Trace, known: KeySet) -> bool:
+        above, missing = trace.ancestors(agent_span.parent_id)
+        view, table = agent_span.view, self._table
+        step = read_handoff(view, known, lambda: above, lambda span: self._by_trace(trace, span), table)
+        if step is not None:
+            self._file(agent_span, trace, step, dialect_of(view, table), above, missing)
+        return step is not None
 
     def _file(
         self, agent_span: AgentSpan, trace: Trace, step: StepRecord, dialect: Dialect, above: list[SpanView],

@@ -238,8 +238,8 @@ def plain_usage(usage: Usage) -> list[Any]:
 
 def usage_of(plain: list[Any]) -> Usage:
     """Read ``plain_usage``."""
-    inputs, outputs, cost, seconds, unpriced, asked = plain
-    return Usage(inputs, outputs, cost, seconds, tuple(ModelTokens(*one) for one in unpriced), asked)
+    inputs, outputs, cost, seconds, unpriced, *rest = plain
+    return Usage(inputs, outputs, cost, seconds, tuple(ModelTokens(*one) for one in unpriced), *rest)
 
 
 def plain_verdict(verdict: Verdict) -> dict[str, Any]:

@@ -41,6 +41,10 @@ class ModelTokens(NamedTuple):
     output_tokens: int
 
 
+HANDOFF_SUFFIX: Final = ".handoff"
+"""Suffix of the dialect of a step that stands for a hand-off without a tool."""
+
+
 class Usage(NamedTuple):
     """Consumption of the model calls that led to a step. Zero where the telemetry shows none.
 
@@ -50,6 +54,8 @@ class Usage(NamedTuple):
         seconds: running time of the calls, which is no idle time of the agent.
         unpriced: tokens by model of the calls without a cost; their cost is computed when it is read.
         asked: label of the user message at which the model works, None if the call's input was not captured.
+        answers: calls of them after which the model was called again without a tool call in between, so that they were
+            answers; only of a hand-off without a tool, 0 elsewhere.
     """
 
     input_tokens: int = 0
@@ -58,6 +64,7 @@ class Usage(NamedTuple):
     seconds: float = 0.0
     unpriced: tuple[ModelTokens, ...] = ()
     asked: str | None = None
+    answers: int = 0
 
     @property
     def tokens(self) -> int:
@@ -65,7 +72,7 @@ class Usage(NamedTuple):
         return self.input_tokens + self.output_tokens
 
     def plus(self, other: Usage) -> Usage:
-        """Both together."""
+        """Both together; one of them was followed by the other, without a tool call in between."""
         return Usage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
@@ -73,6 +80,7 @@ class Usage(NamedTuple):
             self.seconds + other.seconds,
             merged(self.unpriced, other.unpriced),
             self.asked or other.asked,
+            self.answers + other.answers + 1,
         )
 
 
@@ -94,7 +102,7 @@ def merged(first: tuple[ModelTokens, ...], second: tuple[ModelTokens, ...]) -> t
 
 
 class StepRecord(NamedTuple):
-    """One tool call at its boundary, or a model call that may repeat. Immutable.
+    """One tool call at its boundary, a model call that may repeat, or a hand-off without a tool. Immutable.
 
     A NamedTuple because one is built per span on the hot path.
 
@@ -156,6 +164,11 @@ class StepRecord(NamedTuple):
     model_scope: str | None = None
     shown_args: Any = None
     task: str | None = None
+
+    @property
+    def is_toolless(self) -> bool:
+        """Whether the framework itself hands over to another agent, without any tool."""
+        return self.dialect is not None and self.dialect.endswith(HANDOFF_SUFFIX)
 
 
 def is_refused_by_guard(step: StepRecord) -> bool:

@@ -237,6 +237,8 @@ def acts_on_view(tool: str) -> bool:
     return not _VIEW.isdisjoint(_words(tool))
 
 
+HANDOFF: Final = "handoff"
+"""``tool_name`` of a hand-over without a tool."""
 _HANDOFF: Final = re.compile(r"(?:hand_?off|hand_?over|delegate|escalate)(?:_|$)|transfer_(?:back_)?to_", re.IGNORECASE)
 
 

@@ -67,7 +67,9 @@ class Identity:
         placeholders: constants that the vendor writes where an agent has no name.
         graph_scopes, graph_markers: instrumentation scopes, and attributes, of spans that present a whole LangGraph
             graph as an agent.
-        is_handoff: whether a span stands for a hand-off between agents.
+        handed_to: name of the agent to which a span hands the work over: "" if the span does not say, None if it is no
+            hand-off.
+        handoff_markers: keys, at least one of which every hand-off carries that is to be a step.
     """
 
     conversations: Keys = ()
@@ -86,7 +88,8 @@ class Identity:
     placeholders: Keys = ()
     graph_scopes: Keys = ()
     graph_markers: Keys = ()
-    is_handoff: Test | None = None
+    handed_to: Callable[[SpanView], str | None] | None = None
+    handoff_markers: Keys = ()
 
     def __post_init__(self) -> None:
         """Agent spans are looked for by their markers: without any, none would ever be found."""

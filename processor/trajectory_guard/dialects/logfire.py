@@ -39,8 +39,9 @@ def _agent_name(span: SpanView) -> str | None:
     return text_or_empty(span.attributes.get("name") or span.attributes.get("agent_name"))
 
 
-def _is_handoff(span: SpanView) -> bool:
-    return str(span.attributes.get(_TEMPLATE, "")).lower().startswith("handoff")
+def _handed_to(span: SpanView) -> str | None:
+    is_handoff = str(span.attributes.get(_TEMPLATE, "")).lower().startswith("handoff")
+    return text_or_empty(span.attributes.get("to_agent")) if is_handoff else None
 
 
 LOGFIRE = Dialect(
@@ -58,7 +59,8 @@ LOGFIRE = Dialect(
         agent_markers=(_TEMPLATE,),
         is_agent=_is_agent,
         agent_name=_agent_name,
-        is_handoff=_is_handoff,
+        handed_to=_handed_to,
+        handoff_markers=("to_agent",),
     ),
     models=ModelCalls(costs=("operation.cost",)),
     messages=Messages(family_markers=(_TEMPLATE,)),

@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from trajectory_guard.dialects.base import Dialect, Identity, RawCall, named_by
+from trajectory_guard.dialects.openinference import HANDOFF
 from trajectory_guard.dialects.span import SpanView
 
 
@@ -29,13 +30,14 @@ def _matches_js(span: SpanView) -> bool:
     return span.scope == _JS_SCOPE and span.attributes.get("openinference.span.kind") == "TOOL"
 
 
-def _is_handoff(span: SpanView) -> bool:
+def _handed_to(span: SpanView) -> str | None:
     """A hand-off is written as a tool; names of tools have no blanks."""
-    return span.scope == _JS_SCOPE and span.name.startswith("handoff to ")
+    is_handoff = span.scope == _JS_SCOPE and span.name.startswith(HANDOFF)
+    return span.name.removeprefix(HANDOFF) if is_handoff else None
 
 
 def _tool_name_js(span: SpanView) -> str | None:
-    return None if _is_handoff(span) else _named(span)
+    return None if _handed_to(span) is not None else _named(span)
 
 
 def _adjust(span: SpanView, raw: RawCall) -> RawCall:
@@ -58,5 +60,5 @@ OPENAI_AGENTS_JS = Dialect(
     arguments=("input.value",),
     results=("output.value",),
     adjust=_adjust,
-    identity=Identity(is_handoff=_is_handoff),
+    identity=Identity(handed_to=_handed_to, handoff_markers=("tool.name",)),
 )

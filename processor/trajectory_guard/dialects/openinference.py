@@ -9,6 +9,8 @@ from trajectory_guard.dialects.base import Dialect, Identity, Messages, ModelCal
 from trajectory_guard.dialects.span import SpanView
 
 _KIND = "openinference.span.kind"
+HANDOFF = "handoff to "
+"""Beginning of the name of a span that stands for a hand-off; the agent that is to act next follows."""
 _METHODS = (".run", ".agent", ".arun", "._execute_core", ".invoke", ".kickoff")
 
 
@@ -44,8 +46,10 @@ def _without_method(name: str) -> str:
     return name
 
 
-def _is_handoff(span: SpanView) -> bool:
-    return span.attributes.get(_KIND) == "TOOL" and "tool.name" not in span.attributes
+def _handed_to(span: SpanView) -> str | None:
+    if not span.name.startswith(HANDOFF) or span.attributes.get(_KIND) != "TOOL" or "tool.name" in span.attributes:
+        return None
+    return span.name.removeprefix(HANDOFF)  # stays where inputs and outputs are hidden
 
 
 OPENINFERENCE = Dialect(
@@ -67,7 +71,8 @@ OPENINFERENCE = Dialect(
         agent_name=_agent_name,
         name_keys=("agent.name", "graph.node.id"),
         graph_scopes=("openinference.instrumentation.langchain", "@arizeai/openinference-instrumentation-langchain"),
-        is_handoff=_is_handoff,
+        handed_to=_handed_to,
+        handoff_markers=(_KIND,),
     ),
     models=ModelCalls(
         is_call=is_kind(_KIND, "LLM"),

@@ -62,8 +62,9 @@ def _wrapped_metadata(span: SpanView) -> Mapping[str, Any]:
     return metadata if isinstance(metadata, dict) else {}
 
 
-def _is_handoff(span: SpanView) -> bool:
-    return span.attributes.get(_KIND) == "handoff"
+def _handed_to(span: SpanView) -> str | None:
+    is_handoff = span.attributes.get(_KIND) == "handoff"
+    return text_or_empty(span.attributes.get("gen_ai.handoff.to_agent")) if is_handoff else None
 
 
 def _may_be_call(span: SpanView) -> bool | None:
@@ -102,7 +103,8 @@ OPENLLMETRY = Dialect(
         is_agent=_is_agent,
         agent_name=_agent_name,
         graph_scopes=("opentelemetry.instrumentation.langchain",),
-        is_handoff=_is_handoff,
+        handed_to=_handed_to,
+        handoff_markers=("gen_ai.handoff.from_agent", "gen_ai.handoff.to_agent"),
     ),
     models=ModelCalls(
         may_be_call=_may_be_call,

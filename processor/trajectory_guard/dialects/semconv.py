@@ -52,8 +52,9 @@ def _agent_name(span: SpanView) -> str | None:
     return "" if name == span.attributes.get("gen_ai.request.model") else name  # an agent without a name of its own
 
 
-def _is_handoff(span: SpanView) -> bool:
-    return span.attributes.get(_OPERATION) in ("handoff", "agent_handoff")
+def _handed_to(span: SpanView) -> str | None:
+    is_handoff = span.attributes.get(_OPERATION) in ("handoff", "agent_handoff")
+    return text_or_empty(span.attributes.get("gen_ai.handoff.to_agent")) if is_handoff else None
 
 
 def _is_call(span: SpanView) -> bool | None:
@@ -77,7 +78,8 @@ SEMCONV = Dialect(
         is_agent=_is_agent,
         agent_name=_agent_name,
         name_keys=("gen_ai.agent.name",),
-        is_handoff=_is_handoff,
+        handed_to=_handed_to,
+        handoff_markers=("gen_ai.handoff.from_agent", "gen_ai.handoff.to_agent"),
     ),
     models=ModelCalls(
         is_call=_is_call,

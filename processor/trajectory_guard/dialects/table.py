@@ -121,6 +121,7 @@ class KeySet(NamedTuple):
         names_several: whether it may hold more ids of the conversation than the one that ``named_conversation`` finds.
         agent_tests: tests whether the span is that of an agent; agent_names: the functions that may know its name, each
             with whether the row has such a test.
+        handoffs: the rows that may know to whom the span hands the work.
         usage: for rows whose model call the span may be, their scopes, the test and the reader.
         consumed: keys of input tokens, of output tokens, and of the cost.
     The others hold those keys or pairs of the fields of ``DialectTable`` with the same name that the span has.
@@ -146,6 +147,7 @@ class KeySet(NamedTuple):
     names_several: bool
     agent_tests: tuple[Test, ...]
     agent_names: tuple[tuple[Callable[[SpanView], str | None], bool], ...]
+    handoffs: tuple[Dialect, ...]
     usage: tuple[UsageTest, ...]
     consumed: tuple[Keys, Keys, Keys]
 
@@ -242,6 +244,7 @@ class DialectTable(tuple[Dialect, ...]):
             names_several=bool(metadata) or len(ids) > 1 or bool(ids and self.declared_conversations),
             agent_tests=tuple(dict.fromkeys(test for key, test in self.agent_tests if key in names)),
             agent_names=tuple(dict.fromkeys((read, tested) for key, read, tested in self.agent_names if key in names)),
+            handoffs=tuple(row for row in self.handoffs if _any_of(row.identity.handoff_markers, names)),
             usage=tuple(rest for markers, rest in self.usage if not markers or _any_of(markers, names)),
             consumed=(
                 _present(self.input_tokens, names),
@@ -306,7 +309,8 @@ class DialectTable(tuple[Dialect, ...]):
         self.placeholders = frozenset(("agent", "LangGraph", "", *_keys(one.placeholders for one in parts)))
         self.graph_scopes = frozenset(_keys(one.graph_scopes for one in parts))
         self.graph_markers = frozenset(_keys(one.graph_markers for one in parts))
-        self.handoff_tests = _given(one.is_handoff for one in parts)
+        self.handoff_readers = _given(one.handed_to for one in parts)
+        self.handoffs = tuple(row for row in rows if row.identity.handoff_markers)
 
     def _combine_models(self, parts: Sequence[ModelCalls]) -> None:
         self.call_tests = _given(one.is_call for one in parts)
@@ -365,6 +369,7 @@ def _asked(table: DialectTable, rows: Iterable[Dialect]) -> Iterator[str]:
     yield from (*CALL_ID_KEYS, *ARGUMENT_KEYS, *RESULT_KEYS)
     for row in rows:
         yield from (*row.markers, *row.call_ids, *row.arguments, *row.results, *row.models.call_markers)
+        yield from row.identity.handoff_markers
     yield from (*table.status_messages, *table.declared_conversations, *table.conversations, *table.agent_keys)
     yield from (*table.namespace_keys, *table.step_keys, *table.metadata_objects)
     yield from (*table.input_tokens, *table.output_tokens, *table.costs)

@@ -45,7 +45,7 @@ from trajectory_guard.otel.sdk_spans import (
 from trajectory_guard.otel.verdict_spans import VerdictSpans
 from trajectory_guard.runtime import add_reporter, board_for, follow
 from trajectory_guard.spans.duplicates import MAX_ANCESTORS
-from trajectory_guard.spans.extract import model_usage, read_known_step, repeats_above, trajectory_id
+from trajectory_guard.spans.extract import model_usage, read_handoff, read_known_step, repeats_above, trajectory_id
 from trajectory_guard.spans.identity import (
     LiveView,
     all_conversation_ids,
@@ -111,7 +111,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         now_and_after_fork(self._renew_lock)
         self._open: dict[int, Span] = {}  # span id -> live span, oldest first, for identity
         self._readers = readers()
-        self._started = 0
+        self._started = self._evaluated = 0
         self._postponed: deque[ReadableSpan] = deque(maxlen=_MAX_POSTPONED)
         limit = self.config.max_trajectories
         self._conversations: NameTable[int, str] = NameTable(limit)  # of traces
@@ -121,7 +121,6 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._scores: ScoreFeed | None = None
         self._reported: set[str] = set()
         self._without_content: int | None = 0  # tool calls so far, until one has content or the warning was given
-        self._evaluated = 0
         add_reporter(self.board)
         provider = meter_provider or otel_metrics.get_meter_provider()
         self._latency = register(provider.get_meter(telemetry.SCOPE), self.board)
@@ -275,6 +274,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
         keys = self._table.key_set(view.attributes)
         row = recognise_keys(view, keys) if keys.declared or keys.built_in else None
         step = self._step(view, row, keys, parent) if row is not None else None
+        if step is None and keys.handoffs:
+            step = read_handoff(view, keys, partial(self._ancestors, span), self._conversation_of, self._table)
         if step is None:
             usage = self._learn(span, view, context, keys)
             if is_agent_span(view, self._table, keys):
@@ -286,12 +287,10 @@ class TrajectoryGuardProcessor(SpanProcessor):
             if not may_show_input(view, self._table):
                 return
             step = model_call(view, partial(self._ancestors, span), usage, self._conversation_of, self._table)
-            if step is None:
-                return
-        verdict = self._evaluate(step, view, context, keys)
-        if verdict is None:
+        verdict = self._evaluate(step, view, context, keys) if step is not None else None
+        if step is None or verdict is None:
             return
-        if self._without_content is not None and step.model_scope is None:
+        if self._without_content is not None and step.model_scope is None and not step.is_toolless:
             self._look_for_content(verdict, row.row.name if row is not None else "")
         self._evaluated += 1
         if started:

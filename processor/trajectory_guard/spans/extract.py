@@ -8,12 +8,22 @@ from typing import Any, Final
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash, state_hash
 from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
-from trajectory_guard.core.steps import ERROR, Evidence, ModelTokens, StepRecord, Usage
+from trajectory_guard.core.steps import ERROR, HANDOFF_SUFFIX, SUCCESS, Evidence, ModelTokens, StepRecord, Usage
 from trajectory_guard.core.text_bounds import both_ends_and_digest
+from trajectory_guard.core.tools import HANDOFF
 from trajectory_guard.dialects.base import Dialect, RawCall, RawUsage, first, firsts
 from trajectory_guard.dialects.mcp import SERVER_SPAN, is_served, is_transport
 from trajectory_guard.dialects.span import CutOff, SpanView
-from trajectory_guard.dialects.table import DIALECTS, DialectTable, KeySet, RowKeys, recognise, row_keys, table_of
+from trajectory_guard.dialects.table import (
+    DIALECTS,
+    DialectTable,
+    KeySet,
+    RowKeys,
+    is_copy,
+    recognise,
+    row_keys,
+    table_of,
+)
 from trajectory_guard.spans.content import (
     Decoded,
     Payload,
@@ -30,11 +40,13 @@ from trajectory_guard.spans.identity import (
     conversation_above,
     conversation_id,
     dialect_above,
+    instance_of,
     is_agent_span,
     metadata_of,
     named_agent,
     named_conversation,
     named_instance,
+    task_of,
 )
 
 MAX_RESULT_CHARS: Final = 1_000_000
@@ -189,6 +201,49 @@ def read_known_step(
         named_instance(span, above, table, known, metadata),
         stated is not None,
         task=task,
+    )
+
+
+def read_handoff(
+    span: SpanView,
+    known: KeySet,
+    above: Callable[[], Iterable[SpanView]],
+    trajectory_of: Callable[[SpanView], str] | None,
+    table: DialectTable,
+) -> StepRecord | None:
+    """The step of a span that stands for a hand-off between agents, None if it stands for none.
+
+    Frameworks without a tool for it (the OpenAI Agents SDK) write such spans. What the next agent was given, or what
+    came back, is not on them: the result is unknown.
+
+    Parameters:
+        known: what the names of its attributes say; only spans with ``known.handoffs`` need to be asked.
+        above: the spans above it, nearest first; called only for a hand-off.
+    """
+    for row in known.handoffs:
+        name = row.identity.handed_to(span) if row.identity.handed_to is not None else None
+        if name is not None and not is_copy(span, table):
+            break
+    else:
+        return None
+    args, ancestors = {"to_agent": bounded_name(name)} if name else None, list(above())
+    return StepRecord(
+        step_id=span.span_id,
+        trajectory_id=trajectory_id(span, ancestors, trajectory_of, table),
+        tool_name=HANDOFF,
+        tool_args_hash=args_hash(args),
+        state_snapshot_hash=result_hash(SUCCESS, None),
+        outcome_type=SUCCESS,
+        agent_id=agent_name(span, ancestors, table),
+        timestamp=span.start,
+        duration=max(0.0, span.end - span.start),
+        dialect=row.name + HANDOFF_SUFFIX,
+        trace_id=span.trace_id,
+        span_id=span.span_id,
+        args=args,
+        evidence=Evidence.NAME_ONLY if args is None else Evidence.NO_RESULT,
+        run=instance_of(span, ancestors, table),
+        task=task_of(span, table),
     )
 
 

@@ -19,7 +19,7 @@ from trajectory_guard.spans.duplicates import (
     ancestors,
     drop_duplicates,
 )
-from trajectory_guard.spans.extract import is_inner_duplicate, model_usage, read_step, trajectory_id
+from trajectory_guard.spans.extract import is_inner_duplicate, model_usage, read_handoff, read_step, trajectory_id
 from trajectory_guard.spans.identity import conversation_id
 from trajectory_guard.transcripts.matching import match_steps
 from trajectory_guard.transcripts.messages import is_model_span
@@ -47,13 +47,14 @@ def extract_steps(
         dialects: the table to read tool spans with.
         messages: also count calls that left no tool span (unknown tools, refused calls, bare model clients), read from
             the messages of model spans. Their ``dialect`` ends in ``.messages``.
-        model_calls: also give the model calls whose input and answer the spans show, which the engine takes for steps
-            if they repeat.
+        model_calls: also give what the engine evaluates besides: the model calls whose input and answer the spans show,
+            which are steps if they repeat, and hand-offs between agents that have a span and no tool.
     """
     assembly = _Assembly(spans, table_of(dialects))
     steps = assembly.steps(messages)
     if model_calls:
-        steps = sorted([*steps, *assembly.model_calls()], key=lambda step: (step.timestamp, step.step_id))
+        others = (*assembly.model_calls(), *drop_duplicates(list(assembly.handoffs())))
+        steps = sorted([*steps, *others], key=lambda step: (step.timestamp, step.step_id))
     return with_usage(steps, assembly.spans, assembly.conversation_of, assembly.table)
 
 
@@ -85,6 +86,14 @@ class _Assembly:
             usage = model_usage(span, self.table)
             if usage is not None:
                 step = model_call(span, partial(self._above, span), usage, self._conversation, self.table)
+                if step is not None:
+                    yield step
+
+    def handoffs(self) -> Iterator[StepRecord]:
+        for span in self.spans:
+            known = self.table.key_set(span.attributes)
+            if known.handoffs and self._tool_step(span) is None:
+                step = read_handoff(span, known, partial(self._above, span), self._conversation, self.table)
                 if step is not None:
                     yield step
 

@@ -88,7 +88,7 @@ def is_handoff(requested: RequestedCall, traces_with_handoffs: Set[str]) -> bool
 
 def is_handoff_span(span: SpanView, table: DialectTable = DIALECTS) -> bool:
     """A span that stands for a hand-off between agents."""
-    return any(test(span) for test in table.handoff_tests)
+    return any(read(span) is not None for read in table.handoff_readers)
 
 
 def family_of(span: SpanView, table: DialectTable = DIALECTS) -> str:

@@ -267,7 +267,7 @@ class Spool:
         """All tool calls, ordered by start time."""
         for (data,) in self._db.execute("SELECT data FROM steps ORDER BY place, id"):
             step = pickle.loads(data)
-            if step.model_scope is None:
+            if step.model_scope is None and not step.is_toolless:
                 yield step
 
     def trajectories(self) -> Iterator[Recorded]:

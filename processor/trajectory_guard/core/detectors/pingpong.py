@@ -21,7 +21,7 @@ from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import is_acknowledgement
 from trajectory_guard.core.steps import SUCCESS, StepRecord
 from trajectory_guard.core.text import clip_middle
-from trajectory_guard.core.tools import is_handoff, is_lookup
+from trajectory_guard.core.tools import HANDOFF, is_handoff, is_lookup
 
 MAX_PERIOD: Final = 6
 _LAPS: Final = 3
@@ -321,6 +321,8 @@ class HandOffs(Detector):
         if seen.delivers:
             self.symbols, self.agents = (), ()
             return None
+        if _has_answered(seen.step):
+            self.symbols, self.agents = (), ()
         return self._extend(seen)
 
     def _extend(self, seen: Observation) -> DetectionResult | None:
@@ -388,8 +390,6 @@ def _run(symbols: tuple[str, ...], period: int) -> int:
 
 AGENTS: Final = "agents"
 """Label of the run that the visits make up, before the label of the user turn."""
-HANDOFF: Final = "handoff"
-"""Stands for the calls of a visit that only handed over."""
 
 
 class Visit(NamedTuple):
@@ -401,7 +401,7 @@ class Visit(NamedTuple):
         first: index of its first step in the trajectory.
         calls, results: digests of its calls and their results, hex; empty once one of them is unknown.
         brought_new: a step before the last one brought something new.
-        last: what the last step did: 0 nothing new, 1 something new, 2 it handed over.
+        last: what the last step did: 0 nothing new, 1 something new, or something unknown, 2 it handed over.
         named: digests of the short texts that the last step was given: the next agent may be among them.
         trace: trace id of the last step, None if unknown.
     """
@@ -419,7 +419,7 @@ class Visit(NamedTuple):
     def extended(self, seen: Observation) -> Visit:
         """The visit extended by one step."""
         calls, results = _chained(self.calls, seen.call), _chained(self.results, seen.result)
-        brought_new = self.brought_new or self.last == 1
+        brought_new = self.brought_new or self.last == 1 or _has_answered(seen.step)
         named = names_in(seen) if self.first else ()  # before the second visit there is one agent
         return Visit(
             self.run, self.agent, self.first, calls, results, brought_new, _deed(seen), named, seen.step.trace_id
@@ -438,7 +438,14 @@ class Visit(NamedTuple):
 
 
 def _deed(seen: Observation) -> int:
-    return 2 if is_handoff(seen.step.tool_name) and not seen.delivers else int(seen.progress)
+    if is_handoff(seen.step.tool_name) and not seen.delivers:
+        return 2
+    return int(seen.progress or seen.may_be_new)
+
+
+def _has_answered(step: StepRecord) -> bool:
+    """Whether an agent answered the user before the framework handed over: somebody has spoken since."""
+    return step.usage is not None and step.usage.answers > 0
 
 
 def advance(
@@ -460,6 +467,7 @@ def advance(
         index,
         seen.call.hex(),
         seen.result.hex(),
+        brought_new=_has_answered(seen.step),
         last=_deed(seen),
         named=names_in(seen) if index else (),
         trace=step.trace_id,
