@@ -35,7 +35,7 @@ def collected(
             spool.add(span)
         spool.collect(diagnostics or Diagnostics())
         steps = list(spool.steps())
-        grouped = [one for recorded in spool.trajectories() for one in recorded.steps]
+        grouped = [one for recorded in spool.trajectories() for one in recorded.steps if not one.is_toolless]
         assert sorted(grouped) == sorted(steps) if len({one.step_id for one in steps}) == len(steps) else True
         return steps
 

@@ -51,11 +51,10 @@ def extract_steps(
             which are steps if they repeat, and hand-offs between agents that have a span and no tool.
     """
     assembly = _Assembly(spans, table_of(dialects))
-    steps = assembly.steps(messages)
-    if model_calls:
-        others = (*assembly.model_calls(), *drop_duplicates(list(assembly.handoffs())))
-        steps = sorted([*steps, *others], key=lambda step: (step.timestamp, step.step_id))
-    return with_usage(steps, assembly.spans, assembly.conversation_of, assembly.table)
+    others = [*drop_duplicates(list(assembly.handoffs())), *(assembly.model_calls() if model_calls else ())]
+    steps = sorted([*assembly.steps(messages), *others], key=lambda step: (step.timestamp, step.step_id))
+    found = with_usage(steps, assembly.spans, assembly.conversation_of, assembly.table)
+    return found if model_calls else [step for step in found if not step.is_toolless]  # it has taken its usage
 
 
 class _Assembly:
