@@ -291,3 +291,28 @@ def test_the_quick_look_for_noise_overlooks_none(fragments: list[str], between: 
 def test_every_status_that_passes_is_found(code: int, form: str) -> None:
     assert is_transient(form.format(code), None)
     assert not is_transient(form.format(f"{code}7"), None)
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "https://a.example/authwall?sess={}",
+        "https://a.example/app;v=2?lang=de&JSESSIONID={}",
+        "https://b.s3.amazonaws.com/report.pdf?X-Amz-Credential={}&X-Amz-Signature={}&X-Amz-Security-Token={}",
+        "https://c.blob.core.windows.net/r.pdf?sv=2024-11-04&sig={}",
+        "https://raw.example.com/repo/main/README.md?token={}",
+        "https://d.example/form?csrf_token={}",
+    ],
+)
+def test_what_a_link_was_given_for_one_request_is_noise(link: str) -> None:
+    first, second = (link.replace("{}", one) for one in ("9f8eQ2hh7d6c", "abcXX8166fZZ"))
+    for text in ("Sign in\nPage: {}", '{{"url": "{}", "size": 12}}', '<a href="{}">open</a>'):
+        assert masked_hash(text.format(first)) == masked_hash(text.format(second))
+    assert mask_noise(first) == mask_noise(second)
+
+
+@pytest.mark.parametrize("name", ["id", "q", "page_token", "cursor", "state", "version", "design", "obsession_id"])
+def test_what_a_link_points_to_is_none(name: str) -> None:
+    assert mask_noise(f"https://a.example/list?{name}=9f8eQ2hh") != mask_noise(
+        f"https://a.example/list?{name}=abcX8166"
+    )

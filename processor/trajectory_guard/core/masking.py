@@ -102,34 +102,13 @@ _STAMPS: Final = (rf"(?P<date>{_STAMP})", rf"(?P<clock>\b{_SECONDS_CLOCK})")
 _ALL: Final = _any(
     rf"(?P<date_>{_DATE})|{_TMP_INSIDE}",
     r"\d#/\\a-fiklmnprstwA-FIJLMNOPRSTW",
-    _UUID,
-    *_TIMES,
-    _TMP,
-    _ADDRESS,
-    _HEX,
-    _EPOCH,
-    _RATE,
-    _LASTED,
-    _CELL,
-    _ATTEMPT,
-    _SYSLOG,
-    _POSITION,
-    _BUILD_STEP,
-)
+    _UUID, *_TIMES, _TMP, _ADDRESS, _HEX, _EPOCH, _RATE, _LASTED, _CELL, _ATTEMPT, _SYSLOG, _POSITION, _BUILD_STEP,
+)  # fmt: skip
 _NOISE: Final = _any(
     rf"(?P<date_>{_STAMP})|{_TMP_INSIDE}",
     r"\d/\\a-flnprstA-FJLMNOPRSTW",
-    _UUID,
-    *_STAMPS,
-    _TMP,
-    _ADDRESS,
-    _LONG_HEX,
-    _EPOCH,
-    _RATE,
-    _LASTED_SHORT,
-    _ATTEMPT,
-    _SYSLOG,
-)
+    _UUID, *_STAMPS, _TMP, _ADDRESS, _LONG_HEX, _EPOCH, _RATE, _LASTED_SHORT, _ATTEMPT, _SYSLOG,
+)  # fmt: skip
 _HAS_DIGIT: Final = re.compile(r"\d")
 
 
@@ -143,6 +122,8 @@ def mask_text(text: str) -> str:
     '<count>: timed out after <lasted> at <date>'
     """
     text = _with_single_spaces(text)
+    if "?" in text:
+        text = _of_this_moment(text)
     if _HAS_DIGIT.search(text) is None:
         return text
     if ":" in text or "==" in text:
@@ -166,7 +147,26 @@ def mask_noise(text: str) -> str:
     if text.isalpha():
         return text
     text = _with_single_spaces(text)
+    if "?" in text:
+        text = _of_this_moment(text)
     return _NOISE.sub(_kind, text) if _may_hold_noise(text) else text
+
+
+def _of_this_moment(text: str) -> str:
+    """``text`` without the sessions, tokens and signatures in the queries of its URLs: each request gets others.
+
+    >>> mask_noise("Please sign in: https://a.example/wall?to=orders&sess=abcab8166f")
+    'Please sign in: https://a.example/wall?to=orders&sess=<query>'
+    """
+    return _OF_THIS_MOMENT.sub("\\1<query>", text)
+
+
+_OF_THIS_MOMENT: Final = re.compile(
+    r"""([?&](?:(?:j|php)?sess(?:ion)?(?:_?id)?|sid|_?(?:csrf|xsrf)(?:_?token)?|(?:access_|auth_|security_)?token|nonce
+    |sig|signature|expires|key-pair-id|policy|googleaccessid|x-(?:amz|goog)-[a-z-]{4,20})=)[^\s&"'<>)\]}]{1,4096}""",
+    re.ASCII | re.IGNORECASE | re.VERBOSE,
+)
+"""As web servers and the signed URLs of AWS, Google Cloud and Azure name them."""
 
 
 def volatile_parts(text: str) -> list[str]:
