@@ -10,7 +10,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.core.test_lists_and_limits import nudged, steps, stopped
-from tests.helpers import evaluate
+from tests.helpers import evaluate, record
+from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.policy import Level
 from trajectory_guard.core.text_bounds import with_digests
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -84,3 +86,25 @@ def test_pictures_with_a_moving_id_beside_them_are_the_same() -> None:
         for at in range(12)
     ]
     assert stopped(evaluate(steps(looks, gap=0.2))) is not None
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        'ok\n[{{"type":"text","text":"The screen now:"}},{{"type":"image","data":"{}"}}]',
+        "content=[{{'type': 'image', 'data': '{}', 'mime': 'image/png'}}]",
+        'ok [{{"image":"data:image/png;base64,{}","width":800}}]',
+        "![screen](data:image/png;base64,{}) of 800x600",
+        "<p>ok</p><img src='data:image/png;base64,{}' width=20><p>end</p>",
+    ],
+)
+def test_another_picture_within_the_same_words_is_never_learned_as_noise(form: str) -> None:
+    dice = random.Random(7)
+    pictures = [base64.b64encode(b"\x89PNG\r\n\x1a\n" + dice.randbytes(900)).decode() for _ in range(30)]
+
+    def pressed(shown: list[str]) -> list[Verdict]:
+        calls = [record("press", {"key": "PageDown"}, form.format(one), t=2.0 * at) for at, one in enumerate(shown)]
+        return [verdict for verdict in evaluate(calls) if verdict]
+
+    assert {verdict.level for verdict in pressed(pictures)} == {Level.OBSERVE}
+    assert any(verdict.stop_due for verdict in pressed(pictures[:1] * 30))

@@ -64,3 +64,31 @@ def test_results_are_decoded_by_shape(value: Any, wanted: Payload) -> None:
 def test_text_stays_and_values_become_compact_json() -> None:
     assert as_text(" a ") == " a "
     assert as_text({"ë": [1, None]}) == '{"ë":[1,null]}'
+
+
+SHOWN = "HumanMessage(content=[{'type': 'text', 'text': 'Now:'}, {'type': 'image', 'base64': 'aGFsbG8='}])"
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        [
+            {"type": "tool", "data": {"content": "ok", "tool_call_id": "c", "status": "success"}},
+            {"type": "human", "data": {"content": [{"type": "image", "base64": "aGFsbG8="}], "type": "human"}},
+        ],
+        [
+            {"lc": 1, "type": "constructor", "kwargs": {"content": "ok", "tool_call_id": "c", "status": "success"}},
+            {"lc": 1, "type": "constructor", "kwargs": {"content": [{"base64": "aGFsbG8="}], "type": "human"}},
+        ],
+        f"Command(update={{'messages': [ToolMessage(content='ok', tool_call_id='c'), {SHOWN}]}})",
+    ],
+    ids=["data", "kwargs", "repr"],
+)
+def test_what_a_tool_shows_behind_its_result_belongs_to_it(update: Any) -> None:
+    command = {"graph": None, "update": {"messages": update}, "resume": None, "goto": []}
+    found = decode_result(update if isinstance(update, str) else json.dumps(command))
+    assert found.control
+    assert found.text is not None
+    assert found.text.startswith("ok\n")
+    assert "aGFsbG8=" in found.text
+    assert found.call_id == "c"

@@ -175,10 +175,11 @@ def with_digests(text: str) -> str:
 
 def is_digest(text: str) -> bool:
     """Whether a part of a result is the digest of binary data, which is never noise."""
-    return text.endswith("\u2026") and _DIGEST.search(text) is not None
+    return "\u2026" in text and _DIGEST.search(text) is not None
 
 
-_DIGEST: Final = re.compile(r"[g-v]{32}\u2026\Z")
+_DIGEST: Final = re.compile(r"[g-v]{32}\u2026")
+"""Data within JSON, or a list that was written down, is followed by quotes, brackets and further members."""
 
 
 def named_blocks(text: str) -> str | None:

@@ -28,11 +28,13 @@ from trajectory_guard.gates.gate import Gate, GateDecision, current_trace
 from trajectory_guard.gates.loop_error import LoopDetectedError
 from trajectory_guard.gates.messages import (
     MARK,
+    MAX_LOOK_BACK,
     is_answer,
     is_guard_message,
     is_of_person,
     is_tool_message,
     turn_of,
+    with_shown,
 )
 from trajectory_guard.gates.quality import has_advice
 from trajectory_guard.gates.refusal import RefusalRules
@@ -324,22 +326,29 @@ def something_happened(messages: Sequence[Any]) -> bool:
     if not messages:
         return False
     last = as_messages(messages[-1:])[0]
+    if getattr(last, "type", None) == "human" and isinstance(last.content, list):
+        last = as_messages(messages[-MAX_LOOK_BACK:])[-1]  # what stands before it shows who has written it
     return getattr(last, "type", None) != "human" or not is_of_person(last)
 
 
 def as_messages(messages: Sequence[Any]) -> Sequence[Any]:
     """``messages`` as LangChain messages; some states hold ``{"role", "content"}`` or ``(role, text)``.
 
+    To be read, not to be passed on: ``Shown`` stands for what tools show beside their results.
+
     Raises:
         TypeError: the entries cannot be messages.
     """
-    if all(issubclass(kind, BaseMessage) for kind in set(map(type, messages))):
-        return messages
-    try:
-        return convert_to_messages(messages)
-    except Exception as error:
-        kinds = sorted({type(message).__name__ for message in messages})
-        raise TypeError(f"messages are expected in the state, got {', '.join(kinds)}") from error
+    if not all(issubclass(kind, BaseMessage) for kind in set(map(type, messages))):
+        try:
+            messages = convert_to_messages(messages)
+        except Exception as error:
+            kinds = sorted({type(message).__name__ for message in messages})
+            raise TypeError(f"messages are expected in the state, got {', '.join(kinds)}") from error
+    for message in messages:
+        if message.content.__class__ is list and message.type == "human":  # as few are
+            return with_shown(messages)
+    return messages
 
 
 def like(sample: Any, message: BaseMessage) -> Any:

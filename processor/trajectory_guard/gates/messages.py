@@ -65,6 +65,48 @@ def is_summary(message: Any) -> bool:
     return bool((getattr(message, "additional_kwargs", None) or {}).get(_SOURCE) == _SUMMARY)
 
 
+class Shown:
+    """Stands for a message by which a tool shows a picture, a recording or a file behind its result.
+
+    Not every API takes one as the result of a call, so tools write it as the user. No person has spoken there.
+    """
+
+    __slots__ = ("additional_kwargs", "content", "id")
+    type = "shown"
+
+    def __init__(self, message: Any) -> None:
+        self.additional_kwargs, self.content, self.id = message.additional_kwargs, message.content, message.id
+
+
+def with_shown(messages: Sequence[Any]) -> Sequence[Any]:
+    """``messages`` with ``Shown`` in place of those that follow the results of calls, and hold more than text."""
+    found = [
+        at
+        for at, one in enumerate(messages)
+        if one.content.__class__ is list and one.type == "human" and not is_guard_message(one) and _holds_more(one)
+    ]
+    if not found:
+        return messages
+    replaced = list(messages)
+    for at in found:
+        if at and (is_tool_message(replaced[at - 1]) or replaced[at - 1].__class__ is Shown):
+            replaced[at] = Shown(messages[at])
+    return replaced
+
+
+def _holds_more(message: Any) -> bool:
+    """Whether a message has a block that is no text."""
+    return any(isinstance(block, dict) and block.get("type") != "text" for block in message.content)
+
+
+def _showing(answer: Any, shown: Sequence[Shown]) -> Any:
+    """A tool message with the blocks of the messages behind it, of which the last comes first."""
+    if not shown:
+        return answer
+    own = answer.content if isinstance(answer.content, list) else [{"type": "text", "text": answer.content}]
+    return answer.model_copy(update={"content": [*own, *(block for one in reversed(shown) for block in one.content)]})
+
+
 def is_of_person(message: Any) -> bool:
     """Whether a message is one that a person wrote, as far as the graph state shows."""
     return getattr(message, "type", None) == "human" and not is_guard_message(message) and not is_summary(message)
@@ -231,19 +273,29 @@ def new_steps(
     model turn whose results they end with.
     """
     answers: dict[str, Any] = {}
+    shown: dict[str, list[Shown]] = {}
+    newest_shown: list[Shown] = []
     found: list[list[StepRecord]] = []
     in_turn = False  # results were read, and not yet the message that requested them
     for behind, message in enumerate(reversed(messages)):
         position = len(messages) - 1 - behind
         if is_tool_message(message):
             answers[message.tool_call_id] = message
+            if newest_shown:
+                shown[message.tool_call_id], newest_shown = newest_shown, []
             in_turn = True
+            continue
+        if message.__class__ is Shown:
+            newest_shown.append(message)
             continue
         if behind >= MAX_LOOK_BACK and not in_turn:
             break
         if getattr(message, "type", None) == "ai" and (calls := _tool_calls(message)):
             answered = [call for call in calls if call.get("id") in answers]
             fresh = [call for call in answered if not known(step_id_of(message, call))]
+            if shown:
+                for call in fresh:
+                    answers[call["id"]] = _showing(answers[call["id"]], shown.get(call["id"], ()))
             steps = [
                 _with_delivery(_step(message, call, answers[call["id"]], trajectory_id, now), messages, position)
                 for call in fresh

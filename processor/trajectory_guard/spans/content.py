@@ -317,14 +317,21 @@ def _message(message: dict[str, Any]) -> Payload:
 
 
 def _command(command: dict[str, Any]) -> Payload:
-    """A hand-off: its result is the tool message inside the update, if there is one."""
+    """A hand-off: its result is the tool message inside the update, if there is one, and what the tool shows behind it.
+
+    Not every API takes a picture as the result of a call: tools write it as the user.
+    """
     update = command.get("update")
     messages = update.get("messages") if isinstance(update, dict) else None
+    shown: list[str] = []
     for message in reversed(messages if isinstance(messages, list) else []):
         if isinstance(message, dict):
             inner = _from_dict(message)
             if inner is not None and inner.call_id is not None:
-                return inner._replace(control=True)
+                return inner._replace(control=True, text="\n".join([inner.text or "", *shown]) if shown else inner.text)
+            fields = message.get("data") or message.get("kwargs")
+            if isinstance(fields, dict) and fields.get("type") == "human":
+                shown.insert(0, as_text(fields.get("content")))
     return Payload(control=True)
 
 
@@ -356,7 +363,9 @@ def _from_repr(text: str) -> Payload:
     if content is None:
         return found if found.control else found._replace(text=text)
     literal = python_literal(content[1])
-    return found._replace(text=as_text(literal) if literal is not None else content[1])
+    result = as_text(literal) if literal is not None else content[1]
+    shown = text.find("HumanMessage(content=", content.end()) if found.control else -1
+    return found._replace(text=result if shown < 0 else f"{result}\n{text[shown:]}")
 
 
 def _repr_status(text: str) -> re.Match[str] | None:
