@@ -14,7 +14,6 @@ import pytest
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.tools import BaseTool, tool
-from opentelemetry.instrumentation.genai.langchain import LangChainInstrumentor
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -79,6 +78,8 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[str]]]:
     provider, exporter = TracerProvider(shutdown_on_exit=False), InMemorySpanExporter()
     provider.add_span_processor(TrajectoryGuardProcessor(board=new_board(), tracer_provider=provider))
     provider.add_span_processor(SimpleSpanProcessor(exporter))
+    from opentelemetry.instrumentation.genai.langchain import LangChainInstrumentor
+
     instrumentor = LangChainInstrumentor()
     instrumentor.instrument(tracer_provider=provider)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import pytest
@@ -14,15 +14,11 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command
-from openinference.instrumentation.langchain import LangChainInstrumentor
-from opentelemetry.instrumentation.langchain import LangchainInstrumentor
-from opentelemetry.sdk.trace import TracerProvider
 
 from tests.gates.agents import agent_node, calls, nudges
 from trajectory_guard import FlagBoard, GuardConfig, TrajectoryGuardMiddleware, apply_guard
 from trajectory_guard.cli.demo.scripted import Policy, ScriptedChatModel
 from trajectory_guard.gates.messages import Shown, turn_of, with_shown
-from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 
 LONG = {"recursion_limit": 300}
 
@@ -99,21 +95,12 @@ def test_screens_that_change_are_progress(build: Callable[..., Any]) -> None:
     assert nudges(messages) == []
 
 
-@pytest.fixture(params=[LangChainInstrumentor, LangchainInstrumentor], ids=["openinference", "openllmetry"])
-def board(request: pytest.FixtureRequest) -> Iterator[FlagBoard]:
-    """A board that also gets the spans of a real instrumentation."""
-    board, provider = FlagBoard(GuardConfig()), TracerProvider()
-    provider.add_span_processor(TrajectoryGuardProcessor(board=board, tracer_provider=TracerProvider()))
-    instrumentor = request.param()
-    instrumentor.instrument(tracer_provider=provider)
-    yield board
-    instrumentor.uninstrument()
-
-
 @guarded
 @pytest.mark.parametrize("changes", [False, True], ids=["the same screen", "other screens"])
-def test_spans_show_what_a_tool_shows(build: Callable[..., Any], board: FlagBoard, changes: bool) -> None:
-    messages = run(build, lambda pressed: str(pressed * 37) if changes else "a", board=board)
+def test_spans_show_what_a_tool_shows(
+    build: Callable[..., Any], traced: Callable[..., FlagBoard], changes: bool
+) -> None:
+    messages = run(build, lambda pressed: str(pressed * 37) if changes else "a", board=traced())
     assert bool(nudges(messages)) is not changes
     assert (messages[-1].text == "Done.") is changes
 
