@@ -227,7 +227,7 @@ class Trajectory:
                 published.started = published.started and item.announced is not EventKind.START
                 published.stopped = published.stopped and item.announced is not EventKind.STOP
                 published.recovered = published.recovered and not item.recovered
-        self._read(state, [])
+        self._read(state, None)
         other.floor, other.seen, other.compacted = FIRST, SeenSpans(other.seen.limit), NOTHING
         other._snapshots, other._head, other._evaluated, other.revised = [], None, 0, True
         self.changed = other.changed = True
@@ -268,11 +268,14 @@ class Trajectory:
                 self._trim(reorder_steps)
         return evaluated
 
-    def _read(self, state: TrajectoryState, evaluated: list[StepItem]) -> None:
-        newest = next((item.verdict for item in reversed(evaluated) if item.verdict is not None), None)
-        if newest is not None:
-            self.level = newest.level
-        self.steps, self.score, self.episode, self.nudges = state.index, state.score, state.episodes, state.nudges
+    def _read(self, state: TrajectoryState, evaluated: list[StepItem] | None) -> None:
+        """Take level, score and counts over; ``evaluated`` is None where the state is another one than before."""
+        newest = next((item.verdict for item in reversed(evaluated or ()) if item.verdict is not None), None)
+        if newest is not None:  # it may be one on the sequence of agents, which has a score of its own
+            self.level, self.score = newest.level, newest.score
+        elif evaluated is None:
+            self.score = state.score
+        self.steps, self.episode, self.nudges = state.index, state.episodes, state.nudges
         self.evicted_runs = state.evicted_runs
 
     def _rewind(self, engine: Engine) -> Head:
@@ -304,7 +307,7 @@ class Trajectory:
             self._forget(self._evaluated)
             self.current = self.compacted = NOTHING
             self.level = Level.OBSERVE
-            self._read(state, [])
+            self._read(state, None)
         self._evaluated, self.revised = 0, True
 
     def _evaluate(self, engine: Engine, head: Head, item: StepItem) -> Verdict | None:
@@ -384,7 +387,7 @@ class Trajectory:
         self._snapshots, self._head, self._evaluated = [], None, 0
         self.current, self.compacted, self.by_hand = NOTHING, NOTHING, None
         self.level, self.changed = Level.OBSERVE, True
-        self._read(head.state, [])
+        self._read(head.state, None)
 
     def abandon(self) -> None:
         """Evict all items."""

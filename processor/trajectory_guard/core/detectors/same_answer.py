@@ -87,11 +87,15 @@ class SameAnswer(Detector):
         return f"At least {found.calls} different calls in a row got the same answer; {call} returned {answer}."
 
 
+_NO_VALUE: Final = frozenset(("", "null", "none", "undefined"))
+"""How languages write down that a function has returned nothing."""
+
+
 def _is_answer(seen: Observation) -> bool:
     """Whether the step asked for something, as far as its tool and its result tell."""
     if is_communication(seen.step.tool_name) or seen.step.stated:
         return False
     text = (seen.step.result or "").strip()
     if seen.outcome == EMPTY:
-        return bool(text) or (is_lookup(seen.step.tool_name) and not is_silent_command(seen))
+        return text.lower() not in _NO_VALUE or (is_lookup(seen.step.tool_name) and not is_silent_command(seen))
     return not is_value(text) and (is_lookup(seen.step.tool_name) or not is_acknowledgement(text))
