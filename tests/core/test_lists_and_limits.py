@@ -322,3 +322,22 @@ def test_parts_that_change_their_places_are_no_table() -> None:
     words = ("red shirt", "shirt red", "red shirts", "the red shirt", "shirt in red", "red colour shirt", "shirt, red",
              "some red shirt", "red shirt please")  # fmt: skip
     assert nudged(evaluate(steps([("check_stock", {"item": one}, "out of stock") for one in words]))) is not None
+
+
+@pytest.mark.parametrize("nothing", ["null", "None", "undefined", ""])
+def test_edits_by_a_function_that_returns_nothing_are_left_alone(nothing: str) -> None:
+    texts = (
+        "rise",
+        "fall of costs",
+        "outlook 2027",
+        "41 members",
+        "currency risk",
+        "annex B",
+        "survey",
+        "two lawsuits",
+    )
+    edits = [
+        record("edit_file", {"path": "report.md", "new": f"{one} ({at})"}, nothing, "empty", t=5.0 * at)
+        for at, one in enumerate(texts * 3)
+    ]
+    assert first_level(evaluate(edits), Level.NUDGE) is None

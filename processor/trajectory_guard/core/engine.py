@@ -253,7 +253,7 @@ class Engine:
         self._scorer.apply(run.score, findings, new_batch=new_batch)
         decision = ladder_policy.decide(
             run.ladder, findings, run.score.value, self.settings, new_batch=new_batch, progress=observation.progress,
-            now=observation.step.timestamp, may_stop=may_stop,
+            now=observation.step.timestamp, may_stop=may_stop, may_be_new=observation.may_be_new,
         )  # fmt: skip
         return run, observation, decision, self._verdict(state, run, observation, findings, decision, measured)
 

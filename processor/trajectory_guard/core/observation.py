@@ -180,7 +180,7 @@ class Observation:
         unseen_work: calls that may be new lie between this repeat and the one before it, and nothing shows what they
             brought.
         unseen: number of model turns in a row, this one included, with nothing but calls that were made before and
-            whose results are unknown; unseen_first: index of the first of these steps.
+            whose results are unknown; unseen_first: index of the first of these steps; unseen_waits: one is a wait.
         old_states_in_a_row: steps in a row that described nothing but states that were there before, whatever the
             calls.
         advances: number of unproductive calls in a row that went on from the one before, to a next page or the like.
@@ -243,6 +243,7 @@ class Observation:
     # Reader.read, for a call that was made before
     unseen = 0
     unseen_first = -1
+    unseen_waits = False
     # _count_old_states
     old_states_in_a_row = 0
     # _inquire

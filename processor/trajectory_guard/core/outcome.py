@@ -287,6 +287,10 @@ def is_refused_by_person(text: str) -> bool:
 # --- an error, and of which class ----------------------------------------------------------------------------
 
 _QUOTED: Final = re.compile(r"'[^'\n]{0,200}'|\"[^\"\n]{0,200}\"|`[^`\n]{0,200}`|\[[^\]\n]{0,200}\]")
+_RAISED: Final = re.compile(
+    r"\b(?!KeyError\()([A-Z]\w{0,79})\((?:'([^'\s]{0,80} [^'\n]{0,200})'|\"([^\"\s]{0,80} [^\"\n]{0,200})\"),?\)"
+)
+"""An exception with its message, as Python writes it out: the message is no name, although it is quoted."""
 _URLS: Final = re.compile(r"\bhttps?://[^\s\"'<>]+")
 _PATHS: Final = re.compile(
     r"(?:[A-Za-z]:|(?<![\w.~-]))(?:[\w.~-]*/[\w.~-]+)+/?"
@@ -306,6 +310,8 @@ def error_signature(result: str | None, error_class: str | None) -> str | None:
 
     >>> error_signature("Traceback ...\\nKeyError: 'user_7'", None) == error_signature("KeyError: 'user_9'", "KeyError")
     True
+    >>> error_signature("Error: ValueError('no such user')", None)
+    'error: valueerror: no such user'
     """
     if not result:
         return error_class.lower() if error_class else None
@@ -313,7 +319,10 @@ def error_signature(result: str | None, error_class: str | None) -> str | None:
 
 
 def _masked_line(line: str) -> str:
-    line = _PATHS.sub("<path>", _QUOTED.sub("<q>", _URLS.sub("<url>", mask_text(line[:400]))))
+    line = line[:400]
+    if "('" in line or '("' in line:
+        line = _RAISED.sub(r"\1: \2\3", line)
+    line = _PATHS.sub("<path>", _QUOTED.sub("<q>", _URLS.sub("<url>", mask_text(line))))
     return _NUMBERS.sub("#", line).lower()[:160]
 
 

@@ -10,8 +10,9 @@ pure functions of their arguments.
 - *waiting*: a nudge at the threshold, and again when the count has doubled; never a stop, unless ``max_polls`` or
   ``max_wait_s`` is set.
 
-A step of progress resets the ladder. Steps of one batch count once. Across an uncertain boundary (``begin_segment``)
-nudges keep their distance, but a stop needs its nudges, and the steps after them, on this side of the boundary.
+A step of progress resets the ladder. Steps of one batch count once. Across an uncertain boundary (``begin_segment``),
+such as more successful calls than a lap may have whose results are unknown, nudges keep their distance, but a stop
+needs its nudges, and the steps after them, on this side of the boundary.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from trajectory_guard.core.plain import Plain
 from trajectory_guard.core.settings import EngineSettings
 
 QUIET_STEPS: Final = 2
+LONGEST_LAP: Final = 6
+"""No rule knows a lap of more steps, so that as many and one without a finding lie outside the loop."""
 
 
 class Level(str, Enum):
@@ -115,7 +118,7 @@ _NOTHING_DUE: Final = Decision()
 
 def decide(
     ladder: Ladder, found: Sequence[DetectionResult], score: float, settings: EngineSettings, *,
-    new_batch: bool, progress: bool, now: float = 0.0, may_stop: bool = True,
+    new_batch: bool, progress: bool, now: float = 0.0, may_stop: bool = True, may_be_new: bool = False,
 ) -> Decision:  # fmt: skip
     """Advance ``ladder`` by one step and return the intervention that is due.
 
@@ -127,9 +130,12 @@ def decide(
         now: start of the step in seconds.
         may_stop: False for a tool with the setting ``never_stop``, and for a run that its gate, or without a gate the
             process, may not stop.
+        may_be_new: the step succeeded, and nothing shows what it returned.
     """
     if not found:
-        return _without_finding(ladder, new_batch=new_batch, progress=progress) if ladder.active else _NOTHING_DUE
+        if not ladder.active:
+            return _NOTHING_DUE
+        return _without_finding(ladder, new_batch=new_batch, progress=progress, may_be_new=may_be_new)
     certainty = _certainty(found)
     opened = _open_episode(ladder, found)
     ladder.quiet_steps, ladder.progressed = 0, False
@@ -218,12 +224,14 @@ def _reset_rungs(ladder: Ladder) -> None:
     ladder.waited_from = 0.0
 
 
-def _without_finding(ladder: Ladder, *, new_batch: bool, progress: bool) -> Decision:
+def _without_finding(ladder: Ladder, *, new_batch: bool, progress: bool, may_be_new: bool) -> Decision:
     """The decision on a step without a finding, in an episode."""
     if progress:
         _reset_rungs(ladder)
         ladder.unproductive_steps, ladder.progressed = 0, True
     ladder.quiet_steps += new_batch
+    if may_be_new and ladder.quiet_steps > LONGEST_LAP:
+        begin_segment(ladder)  # other work may have been done, though nothing shows it
     if ladder.quiet_steps >= QUIET_STEPS and ladder.progressed:
         return Decision(recovered=_close_episode(ladder))
     return _NOTHING_DUE

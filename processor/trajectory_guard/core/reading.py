@@ -99,6 +99,7 @@ class Reader:
             seen.made += run.history.made_at(previous, max(run.boundary, run.dismissed))
             if not seen.result and seen.outcome == SUCCESS and step.args:
                 seen.unseen, seen.unseen_first = run.unseen_repeats(seen.batch)
+                seen.unseen_waits = run.last_waiting >= seen.unseen_first
         if is_handoff(step.tool_name) and _has_worked(state, run, seen, previous):
             run.last_new_call = run.index
         elif previous >= 0:

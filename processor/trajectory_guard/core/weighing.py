@@ -188,6 +188,8 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
         awaited = _of_nothing_yet(seen, pause_s)
         if awaited is not None:
             return awaited
+    if paced and step.result is None:
+        return Certainty.WAITING  # a look at something that may have moved on
     if not text:
         return Certainty.ACKNOWLEDGED if moves_cursor(step.tool_name, step.args) else Certainty.CERTAIN
     if seen.outcome == EMPTY or step.stated:

@@ -219,7 +219,8 @@ class ErrorStreak(Detector):
         steps = max(shared, key=len)
         if len(steps) < needed or 4 * len(steps) < 3 * (seen.index - steps[0] + 1):
             return None
-        return self._found_at(seen, 1.0, steps)
+        found = self._found_at(seen, 1.0, steps, Certainty.LIKELY if seen.call else Certainty.ACKNOWLEDGED)
+        return _only_nudged(found) if found is not None and _may_ask_for_another(seen) else found
 
     def _of_unknown_cause(self, seen: Observation) -> DetectionResult | None:
         """Failures that show neither text nor class: only where nothing but failures came for six model turns."""
@@ -252,7 +253,11 @@ class ErrorStreak(Detector):
         waits = seen.certainty is Certainty.WAITING
         needed = _COUNT * seen.waiting_pace if waits else _LISTED * seen.variation_pace
         steps = self.streak.steps
-        return self._found_at(seen, 1.0, steps[-_KEPT:], Certainty.ACKNOWLEDGED) if len(steps) >= needed else None
+        if len(steps) < needed:
+            return None
+        found = self._found_at(seen, 1.0, steps[-_KEPT:], Certainty.ACKNOWLEDGED)
+        works = found is not None and not self.streak.several and _may_ask_for_another(seen)
+        return _only_nudged(found) if found is not None and works else found
 
     def _failure(self, seen: Observation) -> _Failure:
         text = both_ends(seen.step.result or "", _SEARCHED_CHARS)
@@ -298,7 +303,8 @@ class ErrorStreak(Detector):
         # the entries of a list may well all fail for one reason, and so may guesses at a name or a code
         doubtful = hidden or (entries and not seen.counts_up)
         certainty = Certainty.ACKNOWLEDGED if doubtful else Certainty.LIKELY
-        return self._found_at(seen, 1.0 if len(streak) > needed else 0.75, [one.at for one in alike], certainty)
+        found = self._found_at(seen, 1.0 if len(streak) > needed else 0.75, [one.at for one in alike], certainty)
+        return _only_nudged(found) if found is not None and _may_ask_for_another(seen) else found
 
     def _fails_in_many_ways(self, failure: _Failure) -> bool:
         return len({one.key for one in self.recent if one.tool == failure.tool}) >= _MANY_WAYS
@@ -337,6 +343,15 @@ class ErrorStreak(Detector):
         self.recent, self.fruitless = tuple(map(_restored, recent)), tuple(map(_restored, fruitless))
         self.fails = tuple([_FailingTool(tool, error, batch, tuple(at)) for tool, error, batch, at in fails])
         self.streak = _Streak._make([*streak, tuple(steps)])
+
+
+def _may_ask_for_another(seen: Observation) -> bool:
+    """Whether a failed call may ask for another entry of a list than the calls before it, of a tool that finds some."""
+    return seen.has_found and (not seen.call or (seen.signature == UNSTATED and seen.made < 2))
+
+
+def _only_nudged(found: DetectionResult) -> DetectionResult:
+    return found._replace(only_nudge=True)
 
 
 def _without_words(failure: _Failure) -> _Failure:

@@ -72,10 +72,12 @@ class Monologue(Detector):
         if item and item not in self.items:
             self.items = (*self.items[1 - _WINDOW :], item)
             return None  # one more task of many
+        hidden = not (seen.call and seen.result)
         fresh = seen.progress and not seen.echo
+        if hidden and self.claims and (self.claims[-1] < seen.index - 1 or self.claims[-1] < seen.segment):
+            fresh = True  # the work between two claims may have been that of another task
         self.claimed = 1 if fresh else self.claimed + 1
         self.claims = (seen.index,) if fresh else (*self.claims[-_WINDOW:], seen.index)
-        hidden = not (seen.call and seen.result)
         if self.claimed < (_COUNT_HIDDEN if hidden else _COUNT):
             return None
         return self.found(

@@ -18,8 +18,8 @@ class Unseen(Detector):
     Screens that are not recorded, and telemetry that captures arguments but no results, leave only the requests.
     Unknown results are not equal: a game, or a long list, may be played with a few keys. So the finding is acknowledged
     at most, and leads to nudges only, ever more rarely. Does not fire at calls that are unknown too, that have no
-    arguments, or that failed, and where a call that was not made within memory lies among them: look, act, look, act. A
-    wait is given as much more time as with any other rule.
+    arguments, or that failed, and where a call that was not made within memory lies among them: look, act, look, act.
+    Where one of the calls is a wait, all are given as much more time as with any other rule.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> fires("unseen_results", ["click(x=1) -> ?", "click(x=2) -> ?"] * 8)
@@ -50,7 +50,8 @@ class Unseen(Detector):
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Compare the number of turns with what the evidence asks for."""
-        needed = _CALLS * (seen.waiting_pace if seen.certainty is Certainty.WAITING else 1.0)
+        waits = seen.unseen_waits or seen.certainty is Certainty.WAITING
+        needed = _CALLS * (seen.waiting_pace if waits else 1.0)
         if seen.unseen < needed or seen.same_batch:
             return None
         return self.found(
