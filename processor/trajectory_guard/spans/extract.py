@@ -213,8 +213,8 @@ def read_handoff(
 ) -> StepRecord | None:
     """The step of a span that stands for a hand-off between agents, None if it stands for none.
 
-    Frameworks without a tool for it (the OpenAI Agents SDK) write such spans. What the next agent was given, or what
-    came back, is not on them: the result is unknown.
+    Frameworks without a tool for it (the OpenAI Agents SDK) write such spans. They show neither what the next agent was
+    given nor what came back: the result is unknown.
 
     Parameters:
         known: what the names of its attributes say; only spans with ``known.handoffs`` need to be asked.

@@ -273,9 +273,9 @@ class HandOffs(Detector):
     """Type IV over agents: agents hand work over in a circle, with new words each time.
 
     Counts hand-offs that follow each other without any other call that brings progress: steps of hand-off tools
-    (``transfer_to_billing``, ``handoff``, ``delegate``), and steps that name the agent which acts next. Fires when the
-    sequence of agents repeats with a period of 2 to 4 for the third lap, whatever the reasons say. Does not fire where
-    an agent does something new before it hands over, and starts again where a user turn may have begun.
+    (``transfer_to_billing``, ``handoff``, ``delegate``) or of the framework, and steps that name the next agent. Fires
+    when the sequence of agents repeats with a period of 2 to 4 for the third lap, whatever the reasons say. Does not
+    fire where an agent does something new before it hands over, and starts again where a user turn may have begun.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> reasons = ("invoice", "who is it", "money", "not ours", "again", "refund", "please", "no")
