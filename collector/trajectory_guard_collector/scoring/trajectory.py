@@ -360,7 +360,7 @@ class Trajectory:
         ]
         if recoveries:
             self._head, self.changed = head, True
-            self._read(head.state, [])
+            self._read(head.state, None)
         return [(verdict, self._newest_of(verdict.run)) for verdict in recoveries]
 
     def _newest_of(self, run: str) -> StepItem | None:

@@ -220,7 +220,7 @@ class ErrorStreak(Detector):
         if len(steps) < needed or 4 * len(steps) < 3 * (seen.index - steps[0] + 1):
             return None
         found = self._found_at(seen, 1.0, steps, Certainty.LIKELY if seen.call else Certainty.ACKNOWLEDGED)
-        return _only_nudged(found) if found is not None and _may_ask_for_another(seen) else found
+        return _only_nudged(found) if found is not None and seen.has_found and _may_ask_for_another(seen) else found
 
     def _of_unknown_cause(self, seen: Observation) -> DetectionResult | None:
         """Failures that show neither text nor class: only where nothing but failures came for six model turns."""
@@ -256,7 +256,7 @@ class ErrorStreak(Detector):
         if len(steps) < needed:
             return None
         found = self._found_at(seen, 1.0, steps[-_KEPT:], Certainty.ACKNOWLEDGED)
-        works = found is not None and not self.streak.several and _may_ask_for_another(seen)
+        works = seen.has_found and not self.streak.several and _may_ask_for_another(seen)
         return _only_nudged(found) if found is not None and works else found
 
     def _failure(self, seen: Observation) -> _Failure:
@@ -304,7 +304,7 @@ class ErrorStreak(Detector):
         doubtful = hidden or (entries and not seen.counts_up)
         certainty = Certainty.ACKNOWLEDGED if doubtful else Certainty.LIKELY
         found = self._found_at(seen, 1.0 if len(streak) > needed else 0.75, [one.at for one in alike], certainty)
-        return _only_nudged(found) if found is not None and _may_ask_for_another(seen) else found
+        return _only_nudged(found) if found is not None and seen.has_found and _may_ask_for_another(seen) else found
 
     def _fails_in_many_ways(self, failure: _Failure) -> bool:
         return len({one.key for one in self.recent if one.tool == failure.tool}) >= _MANY_WAYS
@@ -346,8 +346,8 @@ class ErrorStreak(Detector):
 
 
 def _may_ask_for_another(seen: Observation) -> bool:
-    """Whether a failed call may ask for another entry of a list than the calls before it, of a tool that finds some."""
-    return seen.has_found and (not seen.call or (seen.signature == UNSTATED and seen.made < 2))
+    """Whether a failed call of a tool that has found something may ask for another entry of a list than those before."""
+    return not seen.call or (seen.signature == UNSTATED and seen.made < 2)
 
 
 def _only_nudged(found: DetectionResult) -> DetectionResult:
