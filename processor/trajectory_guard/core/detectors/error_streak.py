@@ -346,7 +346,7 @@ class ErrorStreak(Detector):
 
 
 def _may_ask_for_another(seen: Observation) -> bool:
-    """Whether a failed call of a tool that has found something may ask for another entry of a list than those before."""
+    """Whether a failed call of a tool that has found something may ask for another entry of a list."""
     return not seen.call or (seen.signature == UNSTATED and seen.made < 2)
 
 
