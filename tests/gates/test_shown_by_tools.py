@@ -18,7 +18,7 @@ from langgraph.types import Command
 from tests.gates.agents import agent_node, calls, nudges
 from trajectory_guard import FlagBoard, GuardConfig, TrajectoryGuardMiddleware, apply_guard
 from trajectory_guard.cli.demo.scripted import Policy, ScriptedChatModel
-from trajectory_guard.gates.messages import Shown, turn_of, with_shown
+from trajectory_guard.gates.messages import Shown, new_steps, turn_of, with_shown
 
 LONG = {"recursion_limit": 300}
 
@@ -130,3 +130,14 @@ def test_a_person_speaks_in_words_or_after_an_answer(more: list[BaseMessage], tu
 def test_what_nobody_replaces_is_passed_on_as_it_is() -> None:
     assert with_shown(HISTORY[1:]) is not None
     assert [one.__class__ is Shown for one in with_shown(HISTORY)] == [False] * 3
+
+
+def test_a_picture_belongs_to_the_newest_of_the_calls_with_its_id() -> None:
+    """Some models count their calls from the beginning in every turn."""
+    request = AIMessage("", tool_calls=[{"name": "press", "args": {}, "id": "c"}])
+    answer = ToolMessage("ok", tool_call_id="c")
+    turns = [request.model_copy(update={"id": "1"}), answer, request.model_copy(update={"id": "2"}), answer]
+    messages = with_shown([HumanMessage("Press."), *turns, HumanMessage([picture("b")])])
+    first, second = new_steps(messages, trajectory_id="t", known=lambda _: False, now=0.0)
+    assert first.result == "ok"
+    assert "image" in str(second.result)

@@ -101,8 +101,6 @@ def _holds_more(message: Any) -> bool:
 
 def _showing(answer: Any, shown: Sequence[Shown]) -> Any:
     """A tool message with the blocks of the messages behind it, of which the last comes first."""
-    if not shown:
-        return answer
     own = answer.content if isinstance(answer.content, list) else [{"type": "text", "text": answer.content}]
     return answer.model_copy(update={"content": [*own, *(block for one in reversed(shown) for block in one.content)]})
 
@@ -293,9 +291,9 @@ def new_steps(
         if getattr(message, "type", None) == "ai" and (calls := _tool_calls(message)):
             answered = [call for call in calls if call.get("id") in answers]
             fresh = [call for call in answered if not known(step_id_of(message, call))]
-            if shown:
-                for call in fresh:
-                    answers[call["id"]] = _showing(answers[call["id"]], shown.get(call["id"], ()))
+            for call in fresh if shown else ():
+                if call["id"] in shown:  # some models use the ids again: of the calls before, it shows nothing
+                    answers[call["id"]] = _showing(answers[call["id"]], shown.pop(call["id"]))
             steps = [
                 _with_delivery(_step(message, call, answers[call["id"]], trajectory_id, now), messages, position)
                 for call in fresh
