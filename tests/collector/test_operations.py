@@ -18,12 +18,19 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError
-from trajectory_guard.core.steps import ModelTokens
+from trajectory_guard.core.steps import ModelTokens, Usage
 from trajectory_guard.dialects.table import DIALECTS
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.cooperative import at_once
 from trajectory_guard_collector.scoring.identification import Identifier
-from trajectory_guard_collector.scoring.item_codec import ItemFormatError, dialects_by_name, from_bytes, to_bytes
+from trajectory_guard_collector.scoring.item_codec import (
+    ItemFormatError,
+    dialects_by_name,
+    from_bytes,
+    plain_usage,
+    to_bytes,
+    usage_of,
+)
 from trajectory_guard_collector.scoring.items import StepItem
 from trajectory_guard_collector.scoring.operations import Operation, OperationLog, apply
 from trajectory_guard_collector.scoring.parser import RequestParser
@@ -217,3 +224,10 @@ def test_a_saved_step_is_written_by_orjson(monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_object_is_no_json() -> None:
     with pytest.raises(TypeError):
         to_bytes(object())
+
+
+def test_usage_is_written_as_workers_of_an_earlier_version_read_it() -> None:
+    usage = Usage(3, 2, 0.5, 1.5, (ModelTokens("m", 3, 2),), "?a")
+    assert plain_usage(usage) == [3, 2, 0.5, 1.5, (("m", 3, 2),), "?a"]
+    for one in (usage, usage._replace(answers=2)):
+        assert usage_of(json.loads(json.dumps(plain_usage(one)))) == one

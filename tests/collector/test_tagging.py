@@ -8,7 +8,19 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from tests.collector.kit import all_spans, attributes, by_name, loop, new_scorer, request, span, span_id, tool
+from tests.collector.kit import (
+    all_spans,
+    attributes,
+    by_name,
+    capture_request,
+    loop,
+    new_scorer,
+    request,
+    singles,
+    span,
+    span_id,
+    tool,
+)
 from tests.helpers import evaluate, record
 from trajectory_guard import telemetry
 from trajectory_guard.core.certificates import Certificate, fingerprint
@@ -215,3 +227,16 @@ def test_a_poll_says_that_its_nudge_is_about_waiting(answer: str) -> None:
         if "trajectory_guard_loop_certainty" in sample.labels and sample.value
     }
     assert labelled == {"waiting"}
+
+
+@pytest.mark.parametrize("instrumentation", ["openinference", "traceloop", "logfire", "otelv2"])
+@pytest.mark.parametrize("together", [False, True], ids=["a request a span", "one request"])
+def test_agents_that_are_named_after_they_handed_over_are_reported_once(instrumentation: str, together: bool) -> None:
+    """The spans of the agents end after those of their hand-offs, which may have been sent on by then."""
+    requests = singles(capture_request(f"openai-agents-{instrumentation}__circle"))
+    scorer = new_scorer()
+    found = [scorer.score(data).data for data in ([b"".join(requests)] if together else requests)]
+    levels = [attributes(one)[telemetry.INTERVENTION] for data in found for one in guard_spans(data)]
+    assert levels == ["OBSERVE", "NUDGE"]
+    marked = [one for data in found for one in by_name(data).values() if telemetry.INTERVENTION in one]
+    assert len(marked) - len(levels) == (7 if together or instrumentation == "traceloop" else 0)

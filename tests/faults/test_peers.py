@@ -42,15 +42,15 @@ class Recorded(NamedTuple):
     verdicts: dict[str, Verdict]
 
 
-LATE = "__circle"
-"""The runs of agents that hand over are known once their agents' spans end: verdicts come as guard spans, not as tags."""
+LATE = tuple(f"openai-agents-{one}__circle" for one in ("openinference", "logfire", "otelv2"))
+"""Only a span that ends later names the agent that hands over: verdicts come as guard spans, not as tags."""
 
 
 @cache
 def recorded() -> Recorded:
     requests, verdicts = [], {}
     taken: set[str] = set()
-    for name in (one for one in capture_names() if not one.endswith(LATE)):
+    for name in (one for one in capture_names() if one not in LATE):
         found = evaluate_in_process(capture(name))
         names = {verdict.trajectory_id for verdict in found.values()} | {view.trace_id for view in capture(name)}
         names.update(one for view in capture(name) for one in all_conversation_ids(view.attributes))

@@ -248,12 +248,17 @@ class Identifier:
             self._file(agent_span, trace, step, row.row, above, missing)
 
     def _take_handoff(self, agent_span: AgentSpan, trace: Trace, known: KeySet) -> bool:
-        above, missing = trace.ancestors(agent_span.parent_id)
+        """File a hand-off without a tool; False if the span, like most with such keys, stands for none."""
         view, table = agent_span.view, self._table
-        step = read_handoff(view, known, lambda: above, lambda span: self._by_trace(trace, span), table)
-        if step is not None:
-            self._file(agent_span, trace, step, dialect_of(view, table), above, missing)
-        return step is not None
+
+        def above() -> list[SpanView]:
+            return trace.ancestors(agent_span.parent_id).known
+
+        step = read_handoff(view, known, above, lambda span: self._by_trace(trace, span), table)
+        if step is None:
+            return False
+        self._file(agent_span, trace, step, dialect_of(view, table), *trace.ancestors(agent_span.parent_id))
+        return True
 
     def _file(
         self, agent_span: AgentSpan, trace: Trace, step: StepRecord, dialect: Dialect, above: list[SpanView],

@@ -232,8 +232,8 @@ def view_from(plain: list[Any]) -> SpanView:
 
 
 def plain_usage(usage: Usage) -> list[Any]:
-    """Usage as JSON-able data."""
-    return list(usage)
+    """Usage as JSON-able data; without ``answers`` where there are none, as workers of an earlier version read it."""
+    return list(usage if usage.answers else usage[:-1])
 
 
 def usage_of(plain: list[Any]) -> Usage:
