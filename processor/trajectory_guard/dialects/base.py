@@ -92,9 +92,11 @@ class Identity:
     handoff_markers: Keys = ()
 
     def __post_init__(self) -> None:
-        """Agent spans are looked for by their markers: without any, none would ever be found."""
+        """Spans of agents and of hand-offs are looked for by their markers: without any, none would ever be found."""
         if (self.is_agent or self.agent_name) and not self.agent_markers:
             raise ValueError("agent_markers: is_agent and agent_name need at least one key")
+        if self.handed_to and not self.handoff_markers:
+            raise ValueError("handoff_markers: handed_to needs at least one key")
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,6 +302,20 @@ def is_kind(key: str, kind: str) -> Opinion:
         return None if found is None else found == kind
 
     return is_call
+
+
+HANDOFF_KEYS: Final[Keys] = ("gen_ai.handoff.from_agent", "gen_ai.handoff.to_agent")
+
+
+def hands_over(key: str, *kinds: str) -> Callable[[SpanView], str | None]:
+    """A ``handed_to`` for spans that name their kind in an attribute, and the next agent in one of ``HANDOFF_KEYS``."""
+
+    def handed_to(span: SpanView) -> str | None:
+        if span.attributes.get(key) not in kinds:
+            return None
+        return text_or_empty(span.attributes.get("gen_ai.handoff.to_agent"))
+
+    return handed_to
 
 
 def begins_with(start: str) -> Callable[[Any], bool]:

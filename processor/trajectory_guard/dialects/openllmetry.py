@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from trajectory_guard.dialects.base import (
+    HANDOFF_KEYS,
     Dialect,
     Identity,
     Messages,
@@ -19,6 +20,7 @@ from trajectory_guard.dialects.base import (
     RawCall,
     RawUsage,
     first,
+    hands_over,
     json_object,
     named_by,
     text_or_empty,
@@ -62,11 +64,6 @@ def _wrapped_metadata(span: SpanView) -> Mapping[str, Any]:
     return metadata if isinstance(metadata, dict) else {}
 
 
-def _handed_to(span: SpanView) -> str | None:
-    is_handoff = span.attributes.get(_KIND) == "handoff"
-    return text_or_empty(span.attributes.get("gen_ai.handoff.to_agent")) if is_handoff else None
-
-
 def _may_be_call(span: SpanView) -> bool | None:
     attributes = span.attributes
     request = attributes.get(_REQUEST_TYPE)
@@ -103,8 +100,8 @@ OPENLLMETRY = Dialect(
         is_agent=_is_agent,
         agent_name=_agent_name,
         graph_scopes=("opentelemetry.instrumentation.langchain",),
-        handed_to=_handed_to,
-        handoff_markers=("gen_ai.handoff.from_agent", "gen_ai.handoff.to_agent"),
+        handed_to=hands_over(_KIND, "handoff"),
+        handoff_markers=HANDOFF_KEYS,
     ),
     models=ModelCalls(
         may_be_call=_may_be_call,

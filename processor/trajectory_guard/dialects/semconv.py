@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from trajectory_guard.dialects.base import Dialect, Identity, Messages, ModelCalls, named_by, text_or_empty
+from trajectory_guard.dialects.base import (
+    HANDOFF_KEYS,
+    Dialect,
+    Identity,
+    Messages,
+    ModelCalls,
+    hands_over,
+    named_by,
+    text_or_empty,
+)
 from trajectory_guard.dialects.span import SpanView
 
 _name = named_by("gen_ai.tool.name", prefixes=("execute_tool ", "tools/call ", "running tool: "))
@@ -52,11 +61,6 @@ def _agent_name(span: SpanView) -> str | None:
     return "" if name == span.attributes.get("gen_ai.request.model") else name  # an agent without a name of its own
 
 
-def _handed_to(span: SpanView) -> str | None:
-    is_handoff = span.attributes.get(_OPERATION) in ("handoff", "agent_handoff")
-    return text_or_empty(span.attributes.get("gen_ai.handoff.to_agent")) if is_handoff else None
-
-
 def _is_call(span: SpanView) -> bool | None:
     operation = str(span.attributes.get(_OPERATION) or "")
     return True if operation in _MODEL_OPERATIONS else False if operation in _OTHER_OPERATIONS else None
@@ -78,8 +82,8 @@ SEMCONV = Dialect(
         is_agent=_is_agent,
         agent_name=_agent_name,
         name_keys=("gen_ai.agent.name",),
-        handed_to=_handed_to,
-        handoff_markers=("gen_ai.handoff.from_agent", "gen_ai.handoff.to_agent"),
+        handed_to=hands_over(_OPERATION, "handoff", "agent_handoff"),
+        handoff_markers=HANDOFF_KEYS,
     ),
     models=ModelCalls(
         is_call=_is_call,

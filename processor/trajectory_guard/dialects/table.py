@@ -309,7 +309,6 @@ class DialectTable(tuple[Dialect, ...]):
         self.placeholders = frozenset(("agent", "LangGraph", "", *_keys(one.placeholders for one in parts)))
         self.graph_scopes = frozenset(_keys(one.graph_scopes for one in parts))
         self.graph_markers = frozenset(_keys(one.graph_markers for one in parts))
-        self.handoff_readers = _given(one.handed_to for one in parts)
         self.handoffs = tuple(row for row in rows if row.identity.handoff_markers)
 
     def _combine_models(self, parts: Sequence[ModelCalls]) -> None:
@@ -454,6 +453,16 @@ def _is_rejected(attributes: Mapping[str, Any], known: KeySet) -> bool:
         if attributes[key] == value:
             return True
     return False
+
+
+def handed_over(span: SpanView, rows: Iterable[Dialect]) -> tuple[Dialect, str] | None:
+    """The first row that takes a span for a hand-off, and the next agent, "" if the span does not say."""
+    for row in rows:
+        read = row.identity.handed_to
+        name = read(span) if read is not None else None
+        if name is not None:
+            return row, name
+    return None
 
 
 def is_copy(span: SpanView, table: DialectTable = DIALECTS) -> bool:

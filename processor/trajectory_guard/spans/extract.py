@@ -19,6 +19,7 @@ from trajectory_guard.dialects.table import (
     DialectTable,
     KeySet,
     RowKeys,
+    handed_over,
     is_copy,
     recognise,
     row_keys,
@@ -220,12 +221,10 @@ def read_handoff(
         known: what the names of its attributes say; only spans with ``known.handoffs`` need to be asked.
         above: the spans above it, nearest first; called only for a hand-off.
     """
-    for row in known.handoffs:
-        name = row.identity.handed_to(span) if row.identity.handed_to is not None else None
-        if name is not None and not is_copy(span, table):
-            break
-    else:
+    found = handed_over(span, known.handoffs)
+    if found is None or is_copy(span, table):
         return None
+    row, name = found
     args, ancestors = {"to_agent": bounded_name(name)} if name else None, list(above())
     return StepRecord(
         step_id=span.span_id,

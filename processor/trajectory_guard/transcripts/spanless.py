@@ -16,7 +16,7 @@ from trajectory_guard.core.text_bounds import both_ends_and_digest
 from trajectory_guard.dialects.base import json_object
 from trajectory_guard.dialects.semconv import SEMCONV
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.table import DIALECTS, DialectTable
+from trajectory_guard.dialects.table import DIALECTS, DialectTable, handed_over
 from trajectory_guard.spans.extract import MAX_RESULT_CHARS
 from trajectory_guard.spans.identity import agent_name, instance_of, is_agent_span
 from trajectory_guard.transcripts.requested_calls import RequestedCall
@@ -88,7 +88,7 @@ def is_handoff(requested: RequestedCall, traces_with_handoffs: Set[str]) -> bool
 
 def is_handoff_span(span: SpanView, table: DialectTable = DIALECTS) -> bool:
     """A span that stands for a hand-off between agents."""
-    return any(read(span) is not None for read in table.handoff_readers)
+    return handed_over(span, table.handoffs) is not None
 
 
 def family_of(span: SpanView, table: DialectTable = DIALECTS) -> str:

@@ -219,8 +219,7 @@ class ErrorStreak(Detector):
         steps = max(shared, key=len)
         if len(steps) < needed or 4 * len(steps) < 3 * (seen.index - steps[0] + 1):
             return None
-        found = self._found_at(seen, 1.0, steps, Certainty.LIKELY if seen.call else Certainty.ACKNOWLEDGED)
-        return _only_nudged(found) if found is not None and seen.has_found and _may_ask_for_another(seen) else found
+        return self._found_at(seen, 1.0, steps, Certainty.LIKELY if seen.call else Certainty.ACKNOWLEDGED)
 
     def _of_unknown_cause(self, seen: Observation) -> DetectionResult | None:
         """Failures that show neither text nor class: only where nothing but failures came for six model turns."""
@@ -256,8 +255,9 @@ class ErrorStreak(Detector):
         if len(steps) < needed:
             return None
         found = self._found_at(seen, 1.0, steps[-_KEPT:], Certainty.ACKNOWLEDGED)
-        works = seen.has_found and not self.streak.several and _may_ask_for_another(seen)
-        return _only_nudged(found) if found is not None and works else found
+        if found is not None and self.streak.several:
+            return found._replace(only_nudge=False)  # no list is read with several tools that all fail
+        return found
 
     def _failure(self, seen: Observation) -> _Failure:
         text = both_ends(seen.step.result or "", _SEARCHED_CHARS)
@@ -303,8 +303,7 @@ class ErrorStreak(Detector):
         # the entries of a list may well all fail for one reason, and so may guesses at a name or a code
         doubtful = hidden or (entries and not seen.counts_up)
         certainty = Certainty.ACKNOWLEDGED if doubtful else Certainty.LIKELY
-        found = self._found_at(seen, 1.0 if len(streak) > needed else 0.75, [one.at for one in alike], certainty)
-        return _only_nudged(found) if found is not None and seen.has_found and _may_ask_for_another(seen) else found
+        return self._found_at(seen, 1.0 if len(streak) > needed else 0.75, [one.at for one in alike], certainty)
 
     def _fails_in_many_ways(self, failure: _Failure) -> bool:
         return len({one.key for one in self.recent if one.tool == failure.tool}) >= _MANY_WAYS
@@ -316,9 +315,11 @@ class ErrorStreak(Detector):
         calls = seen.index - steps[0] + 1
         # a text is read as an error only once it has come back; what lies before the window is forgotten
         more = calls == len(steps) and (seen.outcome != ERROR or calls >= _WINDOW * seen.variation_pace)
+        # a tool that has found something works: a call that may ask for another entry of a list may rightly fail
+        may_be_listed = seen.has_found and (not seen.call or (seen.signature == UNSTATED and seen.made < 2))
         return self.found(
             seen, confidence, rule, certainty, count=len(steps), first_step=steps[0], steps=tuple(steps),
-            varied=True, calls=calls, alike=len(steps), at_least=more,
+            varied=True, calls=calls, alike=len(steps), at_least=more, only_nudge=may_be_listed,
         )  # fmt: skip
 
     @classmethod
@@ -343,15 +344,6 @@ class ErrorStreak(Detector):
         self.recent, self.fruitless = tuple(map(_restored, recent)), tuple(map(_restored, fruitless))
         self.fails = tuple([_FailingTool(tool, error, batch, tuple(at)) for tool, error, batch, at in fails])
         self.streak = _Streak._make([*streak, tuple(steps)])
-
-
-def _may_ask_for_another(seen: Observation) -> bool:
-    """Whether a failed call of a tool that has found something may ask for another entry of a list."""
-    return not seen.call or (seen.signature == UNSTATED and seen.made < 2)
-
-
-def _only_nudged(found: DetectionResult) -> DetectionResult:
-    return found._replace(only_nudge=True)
 
 
 def _without_words(failure: _Failure) -> _Failure:
