@@ -155,3 +155,56 @@ def test_fires_where_ever_another_guess_takes_one_place(kind: str) -> None:
     key, call, error = NAMED[kind]
     steps = [record("run", {key: call.format(part)}, error.format(part), "error") for part in PARTS]
     assert fired(evaluate(steps), TYPE_V)
+
+
+ENTRIES = {
+    "links": lambda n: ("check_link", {"url": f"https://www.shop.example/blog/post-{n % 7}-{n}"}),
+    "link by link, in a shell": lambda n: ("bash", {"command": f"curl -sfI https://www.shop.example/blog/post-{n % 7}-{n}"}),
+    "hosts": lambda n: ("bash", {"command": f"ping -c1 -W1 10.0.{n % 3}.{n}"}),
+    "addresses": lambda n: ("geocode", {"address": f"{n} Cedar Street, Amber"}),
+    "rows": lambda n: ("insert_row", {"email": f"user{n}@shop.example", "city": ("Amber", "Cedar", "Ridge")[n % 3]}),
+}  # fmt: skip
+"""Entries of lists that say much the same as those before them."""
+
+
+def of_list(kind: str, failing: str) -> list:
+    """Steps through a list: ``x`` is an entry that fails."""
+    return [
+        record(*ENTRIES[kind](n), *(("404 Not Found", "error") if one == "x" else ("200 OK", "success")), t=3.0 * n)
+        for n, one in enumerate(failing)
+    ]
+
+
+@pytest.mark.parametrize("kind", ENTRIES)
+@pytest.mark.parametrize("failing", [".xx.xxx.x.xx.xxxx.x..xxx.xx" * 2, "xx.xxx.xxxxx.xxxxxx.xxxxx.xxxxxxxx.xxx.xx"])
+def test_lists_of_which_some_entries_fail_are_left_alone(kind: str, failing: str) -> None:
+    assert first_level(evaluate(of_list(kind, failing))) is None
+
+
+@pytest.mark.parametrize("kind", ENTRIES)
+def test_a_list_of_which_nothing_works_any_more_is_nudged(kind: str) -> None:
+    """Of a list on which one in four fails, several in a row say that something else is wrong."""
+    at = first_level(evaluate(of_list(kind, "...x...x...x...x" + 32 * "x")))
+    assert at is not None
+    assert at >= 18
+
+
+@pytest.mark.parametrize("kind", ENTRIES)
+def test_no_list_fails_for_ever(kind: str) -> None:
+    verdicts = evaluate(of_list(kind, "x.xxx.xxxxx" + 80 * "x"))
+    assert first_level(verdicts, Level.NUDGE) is not None
+    assert first_level(verdicts, Level.STOP) is not None
+
+
+def test_edits_of_which_each_is_refused_are_no_entries_of_a_list() -> None:
+    """That the tool has worked elsewhere excuses look-ups that find nothing, and no texts that it does not find."""
+    steps = [record("edit", {"path": "b.py", "old": "y", "new": "z\n"}, "edited b.py")]
+    for n in range(12):
+        texts = {
+            "old": f"def total(items):\n    return sum({n}, items)\n",
+            "new": f"def total(items):\n    return {n}\n",
+        }
+        steps.append(record("edit", {"path": "a.py", **texts}, "Error: old text not found in a.py", "error"))
+    nudge = first_level(evaluate(steps))
+    assert nudge is not None
+    assert nudge < 10

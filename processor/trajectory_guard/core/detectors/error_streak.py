@@ -9,12 +9,21 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import FAILED, PROGRESS, TYPE_V, WORKED, DetectionResult, Detector
+from trajectory_guard.core.detectors.entries import (
+    EntryList,
+    Lists,
+    entry_of,
+    list_of,
+    runs_program,
+    with_failure,
+    with_success,
+)
 from trajectory_guard.core.failures import UNSTATED, line_of
 from trajectory_guard.core.fingerprints import checksum, digest64, text_bytes
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import WORD
-from trajectory_guard.core.similarity.keys import CODE, SHELL, SQL, classify_key
-from trajectory_guard.core.steps import ERROR
+from trajectory_guard.core.similarity.keys import SHELL, classify_key
+from trajectory_guard.core.steps import ERROR, SUCCESS
 from trajectory_guard.core.text import both_ends
 
 _COUNT: Final = 3
@@ -52,6 +61,7 @@ class _Failure(NamedTuple):
         line: checksum of the error, the words of the request included: without them it differs with the request.
         batch: ordinal of its batch.
         request: as in ``Observation``.
+        entry: digest of the list that the call may be an entry of.
     """
 
     at: int
@@ -68,6 +78,7 @@ class _Failure(NamedTuple):
     line: int = 0
     batch: int = 0
     request: int = 0
+    entry: str = ""
 
     def is_like(self, other: _Failure) -> bool:
         """Whether two failures have one error class, with the words of the request or without them."""
@@ -126,8 +137,9 @@ class ErrorStreak(Detector):
     asks for another property of the call than the one before. Six tries are allowed where every call asks for something
     that was not asked for before, as in a list of look-ups (commands: where every error names another missing part),
     where changing calls are refused, and where no arguments are recorded; nine there, if the tool has worked in this
-    run. A list is left alone for good if the tool has found something in this run, or fails in several ways. Progress
-    of the same tool ends the streak, and so does an error that names another part of the call than the one before,
+    run. A list is left alone up to the 30th failure in a row if the tool has found something in this run, or fails in
+    several ways, and as long as the share of its entries that fail explains so many in a row. Progress of the same tool
+    ends the streak, and so does an error that names another part of the call than the one before,
     which is gone by then: one fault after the other is being mended. Errors that pass by themselves (time-outs, rate
     limits, 5xx) are waiting; without a pause, and where one thing is tried in ever new ways, the fifth try is one too
     many. So is the fifth command that was killed by a time limit. Six model turns in which all calls failed with one
@@ -158,17 +170,20 @@ class ErrorStreak(Detector):
         "Check the tool's schema and error text: the agent cannot learn from it how to succeed."
     )
     thresholds: ClassVar[Mapping[str, int]] = {"failures": _COUNT, "listed": _LISTED, "hidden": _HIDDEN}
-    __slots__ = ("fails", "fruitless", "recent", "streak")
+    __slots__ = ("fails", "fruitless", "lists", "recent", "streak")
 
     def __init__(self) -> None:
         self.recent: tuple[_Failure, ...] = ()
         self.fruitless: tuple[_Failure, ...] = ()  # commands that failed since one brought something new
         self.streak = _Streak()
+        self.lists: Lists = ()
         self.fails: tuple[_FailingTool, ...] = ()  # the tool that failed last at the end
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Count failures of one class among the last steps."""
         if seen.signature is None:
+            if self.lists and seen.made < 2 and seen.outcome == SUCCESS:
+                self._note_entry(seen)
             if self.fails:
                 tool = _digest(seen.tool)
                 self.fails = tuple(one for one in self.fails if one.tool != tool)
@@ -181,26 +196,41 @@ class ErrorStreak(Detector):
             tool = _digest(seen.tool)
             self.recent = tuple(one for one in self.recent if one.tool != tool)
             return None
-        failure, oldest = self._failure(seen), seen.index - _WINDOW * seen.variation_pace
+        program = runs_program(seen)
+        entry = entry_of(seen, program=program)
+        if entry and seen.made < 2:
+            self.lists = with_failure(self.lists, entry)
+        listed = list_of(self.lists, entry)
+        failure, oldest = self._failure(seen, entry, program=program), seen.index - _WINDOW * seen.variation_pace
         recent = self.recent[1 - _KEPT :]
         last = recent[-1] if recent else None
         if last is not None and last.key == failure.key and failure.uncovers(last):
             recent = tuple([one for one in recent if one.key != failure.key])  # one fault after the other is mended
         self.recent = (*[_without_words(one) if one.asked else one for one in recent if one.at > oldest], failure)
         guess = last is not None and _guesses(seen.step.args, set(last.asked))
-        found = self._evaluate(seen, [one for one in self.recent if one.is_like(failure)], guess=guess)
+        found = self._evaluate(seen, [one for one in self.recent if one.is_like(failure)], guess=guess, program=program)
         if failure.causes:
             self._note_fruitless(failure)
             found = found or self._of_one_cause(seen, failure)
+        if listed is not None and seen.made < 2 and listed.is_explained():
+            found = None
         self.streak = self.streak.with_step(seen, failure.tool, failure.line)
         unseen = not seen.call and seen.certainty is not Certainty.WAITING
         failing = self._of_one_tool(seen) if unseen else None
         return found or (self._of_every_tool(seen) if self.streak.several else None) or failing
 
+    def _note_entry(self, seen: Observation) -> None:
+        """A new call succeeded: entries of the same list that failed before it are no series of tries."""
+        known = list_of(self.lists, entry_of(seen, program=runs_program(seen)))
+        if known is not None:
+            self.lists = with_success(self.lists, known)
+            self.recent = tuple([one for one in self.recent if one.entry != known.name])
+            self.fruitless = tuple([one for one in self.fruitless if one.entry != known.name])
+
     def _forget_what_works(self, seen: Observation) -> None:
         """A call brought something new: of its tool only failures of other lists, guesses and waits still count."""
         self.fruitless = ()
-        tool, listed = _digest(seen.tool), not _runs_program(seen)
+        tool, listed = _digest(seen.tool), not runs_program(seen)
         self.recent = tuple(one for one in self.recent if one.tool != tool or not (one.named or listed or one.passing))
 
     def _note_fruitless(self, failure: _Failure) -> None:
@@ -259,14 +289,14 @@ class ErrorStreak(Detector):
             return found._replace(only_nudge=False)  # no list is read with several tools that all fail
         return found
 
-    def _failure(self, seen: Observation) -> _Failure:
+    def _failure(self, seen: Observation, entry: str, *, program: bool) -> _Failure:
         text = both_ends(seen.step.result or "", _SEARCHED_CHARS)
         key = _digest(f"{seen.tool}\0{seen.signature}")
         passing = seen.certainty is Certainty.WAITING
         named = not seen.killed and _names_argument(seen, text)
         anew = seen.asks_anew and seen.request not in [one.request for one in self.recent if one.key == key]
         names: tuple[int, ...] = ()
-        if _runs_program(seen):
+        if program:
             names = _named_parts(seen, text)
             anew = not set(names) <= {name for one in self.recent if one.key == key for name in one.names}
         words = dict.fromkeys(WORD.findall("\n".join(seen.values)[:_SEARCHED_CHARS]))
@@ -274,19 +304,22 @@ class ErrorStreak(Detector):
         blamed = tuple(asked[word] for word in dict.fromkeys(WORD.findall(_last_line(text))) if word in asked)
         return _Failure(
             seen.index, key, _digest(seen.tool), seen.call.hex(), named, passing, anew, names,
-            tuple(asked.values()), blamed[:_MAX_BLAMED], _causes(seen, asked) if _runs_program(seen) else (),
-            checksum(line_of(seen)), seen.batch, seen.request,
+            tuple(asked.values()), blamed[:_MAX_BLAMED], _causes(seen, asked) if program else (),
+            checksum(line_of(seen)), seen.batch, seen.request, entry,
         )  # fmt: skip
 
-    def _evaluate(self, seen: Observation, alike: list[_Failure], *, guess: bool) -> DetectionResult | None:
+    def _evaluate(
+        self, seen: Observation, alike: list[_Failure], *, guess: bool, program: bool
+    ) -> DetectionResult | None:
         # the calls of one batch were all requested before any of them failed
         waits = seen.certainty is Certainty.WAITING
         hidden = not seen.call and not waits  # each call may have asked for another thing
         streak = [one for one in alike if one.batch != seen.batch or one is alike[-1]]
         unlike = len({one.call for one in streak}) == len(streak)
         listed = unlike and 4 * len([one for one in streak[1:] if not one.anew]) < len(streak)
-        program = _runs_program(seen)
-        if listed and not program and (seen.has_found or self._fails_in_many_ways(streak[-1])):
+        known = list_of(self.lists, streak[-1].entry)
+        may_fail = known is not None and not known.fails_throughout()
+        if listed and not program and may_fail and (seen.has_found or self._fails_in_many_ways(streak[-1])):
             return None  # the tool tells one entry from another: that this one does not exist is what it found out
         entries = listed or (unlike and guess and not program)
         if waits and unlike:
@@ -301,7 +334,8 @@ class ErrorStreak(Detector):
         if len(streak) < needed:
             return None
         # the entries of a list may well all fail for one reason, and so may guesses at a name or a code
-        doubtful = hidden or (entries and not seen.counts_up)
+        worked = known is not None and known.worked > 0
+        doubtful = hidden or (entries and not seen.counts_up) or worked
         certainty = Certainty.ACKNOWLEDGED if doubtful else Certainty.LIKELY
         return self._found_at(seen, 1.0 if len(streak) > needed else 0.75, [one.at for one in alike], certainty)
 
@@ -333,14 +367,16 @@ class ErrorStreak(Detector):
 
     def dump(self) -> Any:
         """Recent failures."""
-        if not (self.recent or self.fruitless or self.streak.steps or self.fails):
+        if not (self.recent or self.fruitless or self.streak.steps or self.fails or self.lists):
             return None
-        failures = [[list(one) for one in kept] for kept in (self.recent, self.fruitless, self.fails)]
+        tables = (self.recent, self.fruitless, self.fails, self.lists)
+        failures = [[list(one) for one in kept] for kept in tables]
         return [*failures, list(self.streak)]
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
-        recent, fruitless, fails, (*streak, steps) = data
+        recent, fruitless, fails, lists, (*streak, steps) = data
+        self.lists = tuple(map(EntryList._make, lists))
         self.recent, self.fruitless = tuple(map(_restored, recent)), tuple(map(_restored, fruitless))
         self.fails = tuple([_FailingTool(tool, error, batch, tuple(at)) for tool, error, batch, at in fails])
         self.streak = _Streak._make([*streak, tuple(steps)])
@@ -379,25 +415,10 @@ def _guesses(args: Any, asked: Container[int]) -> bool:
 
 _GUESS_CHARS: Final = 40
 _GUESS: Final = re.compile(rf"\A[^\s/\\]{{0,{_GUESS_CHARS}}}\Z")
-_NAME: Final = re.compile(rf"\A[\w.-]{{0,{_GUESS_CHARS}}}\Z")
 
 
 def _digest(text: str) -> str:
     return digest64(text_bytes(text)).hex()
-
-
-def _runs_program(seen: Observation) -> bool:
-    """Whether a tool takes commands or program text, so that one call says nothing of what the next one tries."""
-    args = seen.step.args
-    if not isinstance(args, dict):
-        return True
-    kinds = [(classify_key(key), value) for key, value in args.items() if isinstance(key, str)]
-    return any(kind in (SQL, SHELL) or (kind == CODE and not _is_name(value)) for kind, value in kinds)
-
-
-def _is_name(value: Any) -> bool:
-    """Whether a value is a single name or number: the code of a coupon is no program."""
-    return isinstance(value, str) and _NAME.match(value) is not None
 
 
 def _named_parts(seen: Observation, text: str) -> tuple[int, ...]:

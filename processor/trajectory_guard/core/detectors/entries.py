@@ -1,0 +1,113 @@
+"""Lists of which some entries fail: links to check, accounts to look up, rows to import, hosts to reach.
+
+As long as other entries of the list succeed, failures are what the agent found out about theirs. So many of them in a
+row count as one error met again only if the share of failures before them does not explain it.
+"""
+
+from __future__ import annotations
+
+import re
+from math import log
+from typing import Any, Final, NamedTuple
+
+from trajectory_guard.core.fingerprints import digest64, text_bytes
+from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.similarity.keys import CODE, SHELL, SQL, classify_key
+
+_CHANCE: Final = 0.01
+"""Probability of so many failures in a row, below which the share of failures does not explain them."""
+_MOST_PATIENCE: Final = 30
+_KEPT: Final = 4
+_MAX_VALUE_CHARS: Final = 400
+_MAX_NAME_CHARS: Final = 40
+_NAME: Final = re.compile(rf"\A[\w.-]{{0,{_MAX_NAME_CHARS}}}\Z")
+_COMPOUND: Final = re.compile(r"[|&;<>`'\"$\\(){}]|\A\s*\Z")
+
+
+class EntryList(NamedTuple):
+    """One list, since the first of its entries that failed.
+
+    Fields:
+        name: digest of the tool, and of a command without its operand.
+        worked, failed: number of entries that did; run: of the newest failures in a row.
+    """
+
+    name: str
+    worked: int = 0
+    failed: int = 0
+    run: int = 0
+
+    def is_explained(self) -> bool:
+        """Whether the newest failures are no more than is to be expected of the share of failures before them."""
+        if not self.worked:
+            return False
+        before = self.failed - self.run + 1  # nobody knows that no further one would have failed
+        return not self.fails_throughout() and self.run <= log(_CHANCE) / log(before / (before + self.worked))
+
+    def fails_throughout(self) -> bool:
+        """Whether more failures came in a row than any list is left alone with."""
+        return self.run > _MOST_PATIENCE
+
+
+Lists = tuple[EntryList, ...]
+"""The lists of a run, the one used last at the end; at most four."""
+
+
+def list_of(lists: Lists, name: str) -> EntryList | None:
+    """The list of this name."""
+    return next((one for one in lists if one.name == name), None)
+
+
+def with_failure(lists: Lists, name: str) -> Lists:
+    """The lists with one more failed entry."""
+    known = list_of(lists, name) or EntryList(name)
+    return _with(lists, known._replace(failed=known.failed + 1, run=known.run + 1))
+
+
+def with_success(lists: Lists, known: EntryList) -> Lists:
+    """The lists with one more entry of a known one that succeeded."""
+    return _with(lists, known._replace(worked=known.worked + 1, run=0))
+
+
+def _with(lists: Lists, newest: EntryList) -> Lists:
+    others = [one for one in lists if one.name != newest.name]
+    return (*others[1 - _KEPT :], newest)
+
+
+def entry_of(seen: Observation, *, program: bool) -> str:
+    """Digest of the list that a call may be an entry of; empty where it gives too much to be one, or is hidden.
+
+    Parameters:
+        program: it runs one. A command of one operand is an entry: ``curl -sI https://a.example/b``.
+    """
+    if not seen.call or [1 for value in seen.values if len(value) > _MAX_VALUE_CHARS or "\n" in value]:
+        return ""
+    frame = _frame(seen) if program else ""
+    if program and not frame:
+        return ""
+    return digest64(text_bytes(f"{seen.tool}\0{frame}")).hex()
+
+
+def runs_program(seen: Observation) -> bool:
+    """Whether a tool takes commands or program text, so that one call says nothing of what the next one tries."""
+    args = seen.step.args
+    if not isinstance(args, dict):
+        return True
+    kinds = [(classify_key(key), value) for key, value in args.items() if isinstance(key, str)]
+    return any(kind in (SQL, SHELL) or (kind == CODE and not _is_name(value)) for kind, value in kinds)
+
+
+def _is_name(value: Any) -> bool:
+    """Whether a value is a single name or number: the code of a coupon is no program."""
+    return isinstance(value, str) and _NAME.match(value) is not None
+
+
+def _frame(seen: Observation) -> str:
+    """A shell command of one operand without that operand; empty for any other."""
+    args = seen.step.args if isinstance(seen.step.args, dict) else {"command": seen.step.args}
+    commands = [value for key, value in args.items() if classify_key(str(key)) == SHELL]
+    if len(commands) != 1 or not isinstance(commands[0], str) or _COMPOUND.search(commands[0]) is not None:
+        return ""
+    name, *words = commands[0].split()
+    flags = [word for word in words if word.startswith("-")]
+    return " ".join((name, *flags)) if len(words) - len(flags) == 1 else ""
