@@ -31,6 +31,7 @@ SETS: Final = (
     "twelfth",
     "thirteenth",
     "fourteenth",
+    "fifteenth",
 )
 """See ``tests/data/README.md``: which of them the rules were tuned on."""
 

@@ -54,7 +54,8 @@ _TMP_INSIDE: Final = _TMP.replace("<tmp>", "<tmp_>")
 _ADDRESS: Final = r"(?P<addr>\b0x[0-9a-fA-F]{4,}\b)"
 _HEX: Final = (
     r"(?P<hex>\b(?=[0-9a-f]{7})(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b"
-    r"|\b(?=[0-9A-F]{12})(?=[0-9A-F]*\d)(?=[0-9A-F]*[A-F])[0-9A-F]{12,64}\b)"
+    r"|\b(?=[0-9A-F]{12})(?=[0-9A-F]*\d)(?=[0-9A-F]*[A-F])[0-9A-F]{12,64}\b"
+    r"|\b[a-z]{2,8}_(?=[A-Za-z]{0,64}\d)[0-9A-Za-z]{16,64}\b)"
 )
 _LONG_HEX: Final = r"(?P<hex>\b(?=[0-9a-fA-F]{16})(?=[0-9a-fA-F]*\d)(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{16,64}\b)"
 _EPOCH: Final = r"(?P<epoch>\b1[5-9]\d{8}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b)"
@@ -82,8 +83,7 @@ _POSITION: Final = (
     r"(?P<position>\b(?=[irtpsmelcwIRTPSMELCW])(?i:iteration|round|turn|port|seq|sequence|msg|message|event|run|line|ln|lineno|col|column|char"
     r"|step|call|invocation|time|worker|conn(?:ection)?|retry-after" + _NUMBERED
 )
-_BUILD_STEP: Final = r"(?P<lasted_>(?<!\S)#\d{1,4} \d{1,6}\.\d{1,3}(?= ))"
-"""Number of a step and seconds since its start, before each line that BuildKit prints."""
+_BUILD_STEP: Final = r"(?P<lasted_>(?<!\S)#\d{1,4} \d{1,6}\.\d{1,3}(?= ))"  # of BuildKit: step, seconds since its start
 _SYSLOG: Final = r"(?P<pid>(?<=[\w.-]\[)\d{1,9}(?=\]:))"
 _CELL: Final = r"(?P<cell>\b(?:In|Out) ?\[\d+\])"
 
@@ -101,7 +101,7 @@ _TIMES: Final = (rf"(?P<date>{_DATE})", rf"(?P<clock>\b{_CLOCK})")
 _STAMPS: Final = (rf"(?P<date>{_STAMP})", rf"(?P<clock>\b{_SECONDS_CLOCK})")
 _ALL: Final = _any(
     rf"(?P<date_>{_DATE})|{_TMP_INSIDE}",
-    r"\d#/\\a-fiklmnprstwA-FIJLMNOPRSTW",
+    r"\d#/\\a-zA-FIJLMNOPRSTW",
     _UUID, *_TIMES, _TMP, _ADDRESS, _HEX, _EPOCH, _RATE, _LASTED, _CELL, _ATTEMPT, _SYSLOG, _POSITION, _BUILD_STEP,
 )  # fmt: skip
 _NOISE: Final = _any(
@@ -115,11 +115,11 @@ _HAS_DIGIT: Final = re.compile(r"\d")
 def mask_text(text: str) -> str:
     """``text`` of an error with its volatile parts replaced by their kind, spaces folded.
 
-    Covers uuids, dates, clocks, temporary paths, addresses, hex ids, epoch stamps, durations, counted things ("attempt
-    3", "pid 77") and places ("line 14", "In [3]"). Plain numbers stay: "3 failed" and "2 failed" differ.
+    Covers uuids, dates, clocks, temporary paths, addresses, ids in hex and of requests, epoch stamps, durations, counted
+    things ("attempt 3", "pid 77") and places ("line 14", "In [3]"). Plain numbers stay: "3 failed" and "2 failed" differ.
 
-    >>> mask_text("attempt 4: timed out after 30.2s at 2026-03-01T10:00:00Z")
-    '<count>: timed out after <lasted> at <date>'
+    >>> mask_text("attempt 4: timed out after 30.2s at 2026-03-01T10:00:00Z, see req_011CSHoEeqs5C35K2UUq")
+    '<count>: timed out after <lasted> at <date>, see <hex>'
     """
     text = _with_single_spaces(text)
     if "?" in text:

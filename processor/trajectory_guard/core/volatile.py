@@ -121,12 +121,15 @@ def is_checksum(result: str) -> bool:
 
     >>> is_checksum(f"{'9f86d081' * 8}  dist/app.whl"), is_checksum("commit 9f86d08 by Ann, 3 files changed")
     (True, False)
+    >>> is_checksum(f"sha256:{'9f86d081' * 8}")
+    True
     """
     return len(result) <= MAX_VOLATILE_CHARS and _CHECKSUM.fullmatch(result.strip()) is not None
 
 
 _CHECKSUM: Final = re.compile(
-    r"(?:\w{1,12}\s?\([^()\n]{1,120}\)\s?=\s?)?[0-9a-f]{32,128}(?:\s{1,3}\*?[^\s]{1,120})?", re.IGNORECASE
+    r"(?:\w{1,12}\s?\([^()\n]{1,120}\)\s?=\s?|[a-z]{2,6}\d{1,3}[:-])?[0-9a-f]{32,128}(?:\s{1,3}\*?[^\s]{1,120})?",
+    re.IGNORECASE,
 )
 
 

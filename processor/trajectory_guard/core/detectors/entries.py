@@ -78,7 +78,7 @@ def entry_of(seen: Observation, *, program: bool) -> str:
     """Digest of the list that a call may be an entry of; empty where it gives too much to be one, or is hidden.
 
     Parameters:
-        program: it runs one. A command of one operand is an entry: ``curl -sI https://a.example/b``.
+        program: it runs one. A command is an entry with its last word, as in ``curl -sI https://a.example/b``.
     """
     if not seen.call or [1 for value in seen.values if len(value) > _MAX_VALUE_CHARS or "\n" in value]:
         return ""
@@ -103,11 +103,10 @@ def _is_name(value: Any) -> bool:
 
 
 def _frame(seen: Observation) -> str:
-    """A shell command of one operand without that operand; empty for any other."""
+    """A shell command without its last word, of two words and more; empty for any other."""
     args = seen.step.args if isinstance(seen.step.args, dict) else {"command": seen.step.args}
     commands = [value for key, value in args.items() if classify_key(str(key)) == SHELL]
     if len(commands) != 1 or not isinstance(commands[0], str) or _COMPOUND.search(commands[0]) is not None:
         return ""
-    name, *words = commands[0].split()
-    flags = [word for word in words if word.startswith("-")]
-    return " ".join((name, *flags)) if len(words) - len(flags) == 1 else ""
+    *frame, operand = commands[0].split()
+    return " ".join(frame) if not operand.startswith("-") else ""
