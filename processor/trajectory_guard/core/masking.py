@@ -115,8 +115,8 @@ _HAS_DIGIT: Final = re.compile(r"\d")
 def mask_text(text: str) -> str:
     """``text`` of an error with its volatile parts replaced by their kind, spaces folded.
 
-    Covers uuids, dates, clocks, temporary paths, addresses, ids in hex and of requests, epoch stamps, durations, counted
-    things ("attempt 3", "pid 77") and places ("line 14", "In [3]"). Plain numbers stay: "3 failed" and "2 failed" differ.
+    Covers uuids, dates, clocks, temporary paths, addresses, hex and request ids, epoch stamps, durations, counted
+    things ("attempt 3", "pid 77") and places ("line 14", "In [3]"). Plain numbers stay: "3 failed" is not "2 failed".
 
     >>> mask_text("attempt 4: timed out after 30.2s at 2026-03-01T10:00:00Z, see req_011CSHoEeqs5C35K2UUq")
     '<count>: timed out after <lasted> at <date>, see <hex>'
