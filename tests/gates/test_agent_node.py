@@ -19,11 +19,13 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES, add_messages
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, RetryPolicy, interrupt
+from langgraph_supervisor import create_supervisor
 from pydantic import BaseModel, Field
 
 from trajectory_guard import TrajectoryGuardMiddleware, TrajectoryGuardNode, apply_guard, guarded_invoke
 from trajectory_guard.cli.demo.scripted import Policy, ScriptedChatModel
 from trajectory_guard.gates.agent_node import MEMORY
+from trajectory_guard.gates.compiled import guard_compiled
 from trajectory_guard.gates.graph_gate import namespace_of
 from trajectory_guard.gates.messages import is_guard_message
 
@@ -36,6 +38,7 @@ from .agents import (
     agent_builder,
     agent_node,
     async_context,
+    calls,
     lookup,
     new_board,
     nudges,
@@ -347,10 +350,34 @@ def _guarded(kind: str, policy: Policy) -> Any:
         return create_agent(ScriptedChatModel(policy=policy), [search], middleware=middleware)
     if kind == "sub-graph":
         return apply_guard(_sub_graph(policy), board=board).compile()
+    if kind in ("agent as a node", "agent in a function"):
+        agent = agent_builder(policy).compile()
+        parent: Builder = StateGraph(MessagesState)
+        parent.add_node("research", agent if kind == "agent as a node" else lambda state: agent.invoke(state))
+        parent.add_edge(START, "research")
+        return guard_compiled(parent.compile(), board=board)
+    if kind == "supervisor":
+        worker = create_agent(ScriptedChatModel(policy=policy), [search], name="worker")
+        boss = create_supervisor([worker], model=ScriptedChatModel(policy=_hands_over), output_mode="full_history")
+        return apply_guard(boss, board=board).compile()
     return apply_guard(agent_builder(policy), board=board).compile()
 
 
-@pytest.mark.parametrize("kind", ["apply_guard", "sub-graph", pytest.param("middleware", marks=async_context)])
+def _hands_over(messages: Any, turn: int) -> AIMessage:
+    if any(message.type == "tool" for message in messages):
+        return AIMessage("The worker has answered.")
+    return calls(messages, ("transfer_to_worker", {}))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "apply_guard",
+        "sub-graph",
+        *("agent as a node", "agent in a function"),  # the stream has the messages that the parent's node returns
+        *(pytest.param(kind, marks=async_context) for kind in ("supervisor", "middleware")),
+    ],
+)
 def test_a_stream_of_messages_shows_users_the_closing_message_and_no_nudge(kind: str) -> None:
     graph = _guarded(kind, repeats())
 

@@ -105,7 +105,8 @@ def test_a_nudge_or_closing_message_that_cannot_be_written_is_left_out_and_the_r
     [
         ("graph", agent_node._Writes, "_with_nudge", False),
         ("graph", agent_node, "_joined", True),
-        ("middleware", middleware, "_keep_out_of_streams", False),
+        ("graph", agent_node, "keep_out_of_streams", False),
+        ("middleware", middleware, "keep_out_of_streams", False),
         ("middleware", TrajectoryGuardMiddleware, "_recorded", True),
     ],
 )

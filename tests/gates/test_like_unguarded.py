@@ -540,6 +540,22 @@ def test_an_agent_that_asks_more_than_once_streams_what_it_does_unguarded() -> N
     assert not guarded.get_state(in_turn("a")).next
 
 
+@pytest.mark.parametrize("build", [plain_builder, commands, compiled, react_v2, sub_graph, agent_middleware])
+async def test_events_and_messages_have_the_metadata_that_they_have_unguarded(build: Build) -> None:
+    """Tracers and front ends file by it: ``model`` of the configuration is not the model that a node calls."""
+    found = []
+    for graph in build(healthy, Ran(), InMemorySaver)[:2]:
+        config = in_turn("a")
+        config["configurable"] |= {"model": "from the caller", "tenant": "acme"}
+        events = await _all(graph.astream_events(TASK, config, version="v2"))
+        chunks = await _all(graph.astream({"messages": [("user", "And now?")]}, config, stream_mode="messages"))
+        seen = [(event["event"], event["name"], event["metadata"]) for event in events]
+        seen += [("message", message.type, metadata) for message, metadata in chunks]
+        found.append(sorted((kind, name, sorted(held), held.get("model") or "") for kind, name, held in seen))
+
+    assert found[1] == found[0]
+
+
 def in_turn(name: str) -> dict[str, Any]:
     """A thread whose parallel tools run one after the other: chunks come in the order in which tasks end."""
     return {**thread(name), "max_concurrency": 1}

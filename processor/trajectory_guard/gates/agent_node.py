@@ -29,6 +29,7 @@ try:
     from langgraph.errors import ParentCommand
     from langgraph.graph import END
     from langgraph.graph.message import REMOVE_ALL_MESSAGES
+    from langgraph.pregel._messages import StreamMessagesHandler
     from langgraph.pregel._read import PregelNode
     from langgraph.pregel._write import ChannelWrite, ChannelWriteEntry
     from langgraph.types import Command, Overwrite
@@ -38,6 +39,7 @@ except ImportError as error:  # pragma: no cover - exercised in a subprocess by 
 from trajectory_guard.gates.boundaries import STATE
 from trajectory_guard.gates.gate import GateDecision
 from trajectory_guard.gates.graph_gate import ENDINGS, INTENDED, GraphGate, get
+from trajectory_guard.gates.messages import is_guard_message
 from trajectory_guard.gates.open_decisions import OpenDecisions
 
 MAX_SCRATCHPAD: Final = 20
@@ -126,19 +128,19 @@ class GuardedAgent(Runnable[Any, Any]):
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """Pass the gate, then run the node."""
-        passage = self._enter(input, ensure_config(config))
+        passage = self._enter(input, config or ensure_config())
         with passage.writes:
             return passage.runnable.invoke(passage.input, passage.config, **kwargs)
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """As ``invoke``."""
-        passage = await self._aenter(input, ensure_config(config))
+        passage = await self._aenter(input, config or ensure_config())
         with passage.writes:
             return await passage.runnable.ainvoke(passage.input, passage.config, **kwargs)
 
     def stream(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any | None) -> Iterator[Any]:
         """As ``invoke``; LangGraph streams nodes where a caller listens to events."""
-        passage = self._enter(input, ensure_config(config))
+        passage = self._enter(input, config or ensure_config())
         with passage.writes:
             yield from passage.runnable.stream(passage.input, passage.config, **kwargs)
 
@@ -146,7 +148,7 @@ class GuardedAgent(Runnable[Any, Any]):
         self, input: Any, config: RunnableConfig | None = None, **kwargs: Any | None
     ) -> AsyncIterator[Any]:
         """As ``stream``."""
-        passage = await self._aenter(input, ensure_config(config))
+        passage = await self._aenter(input, config or ensure_config())
         chunks: Any = passage.runnable.astream(passage.input, passage.config, **kwargs)
         with passage.writes:
             async with aclosing(chunks):
@@ -232,6 +234,10 @@ class GuardedAgent(Runnable[Any, Any]):
         shown, new = self._gate.nudged(messages, nudge) if nudge is not None else (list(messages), [])
         if new:
             input = with_messages(input, self._gate.messages_key, shown)
+            try:
+                keep_out_of_streams(new, config)
+            except Exception:  # users see the nudge then, and the agent does
+                self._gate.gate.contain()
         writes = _Writes(self._gate, config, decision, shown, new, self._open)
         return _Passage(self._inner, input, writes.config, writes)
 
@@ -398,6 +404,17 @@ class _Writes:
 
 def _removes_all(message: Any) -> bool:
     return isinstance(message, RemoveMessage) and message.id == REMOVE_ALL_MESSAGES
+
+
+def keep_out_of_streams(messages: Sequence[Any], config: RunnableConfig) -> None:
+    """``stream_mode="messages"`` shows every message a node writes, unless it has seen it: users read that stream.
+
+    The node may be that of a parent, which returns what its sub-graph has written.
+    """
+    nudges = [message.id for message in messages if is_guard_message(message) and message.id]
+    for handler in getattr(config.get("callbacks"), "handlers", None) or ():
+        if isinstance(handler, StreamMessagesHandler):
+            handler.seen.update(nudges)
 
 
 def with_messages(input: Any, key: str, messages: list[Any]) -> Any:

@@ -19,7 +19,6 @@ try:
     from langchain_core.runnables import RunnableConfig
     from langgraph._internal._constants import CONFIG_KEY_TASK_ID
     from langgraph.config import get_config
-    from langgraph.pregel._messages import StreamMessagesHandler
     from langgraph.types import Command
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
     raise ImportError(missing("the middleware", error, "langgraph"), name=error.name) from error
@@ -27,7 +26,7 @@ from typing_extensions import NotRequired
 
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.gates.agent_node import bounded_append
+from trajectory_guard.gates.agent_node import bounded_append, keep_out_of_streams
 from trajectory_guard.gates.arguments import check_budget_arguments
 from trajectory_guard.gates.budget_gate import Cheaper, cheaper_model, refusal_message
 from trajectory_guard.gates.budgets import Action, BudgetCheck, BudgetExceededError, RefusalText, Ruling
@@ -258,7 +257,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
             return [], request, update
         shown, new = self._gate.nudged(request.messages, nudge) if nudge is not None else (request.messages, [])
         try:
-            _keep_out_of_streams(new, config)
+            keep_out_of_streams(new, config)
         except Exception:  # users see the nudge then, and the agent does
             self._gate.gate.contain()
         shown = self._gate.recalled(list(shown), decision, config)
@@ -392,14 +391,6 @@ def _extended(response: Any, before: Sequence[Any], update: dict[str, Any]) -> E
     if before:
         response = dataclasses.replace(response, result=[*before, *response.result])
     return ExtendedModelResponse(model_response=response, command=Command(update=update))
-
-
-def _keep_out_of_streams(messages: Sequence[Any], config: RunnableConfig) -> None:
-    """``stream_mode="messages"`` shows every message a node writes, unless it has seen it: users read that stream."""
-    handlers = getattr(config.get("callbacks"), "handlers", None) or ()
-    for handler in handlers:
-        if isinstance(handler, StreamMessagesHandler):
-            handler.seen.update(message.id for message in messages if message.id)
 
 
 def _config(runtime: Any) -> RunnableConfig:
