@@ -133,6 +133,53 @@ def test_other_middleware_still_runs() -> None:
 
 
 # Found: the answer that forbids further calls counted as an error that may pass: the stop came after twenty calls.
+class AsksTwice(AgentMiddleware[Any, Any, Any]):
+    """Takes the second of two responses, as middleware does that lets a model correct itself."""
+
+    def wrap_model_call(self, request: Any, handler: Any) -> Any:
+        handler(request)
+        return handler(request)
+
+    async def awrap_model_call(self, request: Any, handler: Any) -> Any:
+        await handler(request)
+        return await handler(request)
+
+
+def _asked_twice(policy: Policy, **options: Any) -> Any:
+    guard = TrajectoryGuardMiddleware(board=new_board(), **options)
+    model = ScriptedChatModel(policy=policy)
+    return create_agent(model, [search], middleware=[AsksTwice(), guard], checkpointer=InMemorySaver())
+
+
+@async_context
+def test_a_nudge_is_in_every_response_of_a_model_that_middleware_asks_twice(run: Run) -> None:
+    assert outline(run(_asked_twice(repeats()), config=thread())["messages"]) == NUDGED_THEN_STOPPED
+    assert outline(run(_asked_twice(obeys), config=thread())["messages"]) == NUDGED_THEN_FINISHED
+
+
+@async_context
+def test_a_person_is_asked_once_about_a_model_that_middleware_asks_twice(run: Run) -> None:
+    agent = _asked_twice(repeats(6), on_stop="interrupt")
+
+    waiting = run(agent, config=thread())
+    final = run(agent, Command(resume="Use another word."), thread())
+
+    assert len(waiting["__interrupt__"]) == 1
+    assert "__interrupt__" not in final
+    assert outline(final["messages"]) == "hatatatNatatNata"
+
+
+@async_context
+def test_a_checkpoint_is_decided_anew_though_middleware_asks_twice(run: Run) -> None:
+    agent = _asked_twice(repeats())
+    run(agent, config=thread())
+    before = [one for one in agent.get_state_history(thread()) if one.next == ("model",)]
+
+    again = [run(agent, None, one.config)["messages"] for one in before]
+
+    assert [outline(messages) for messages in again] == [NUDGED_THEN_STOPPED] * len(before)
+
+
 def test_an_agent_that_ignores_a_limit_of_its_calls_is_stopped(run: Run) -> None:
     middleware = [TrajectoryGuardMiddleware(board=new_board()), ToolCallLimitMiddleware(run_limit=2)]
     agent = create_agent(ScriptedChatModel(policy=repeats(30)), [search], middleware=middleware)

@@ -32,7 +32,7 @@ from trajectory_guard.gates.budget_gate import Cheaper, cheaper_model, refusal_m
 from trajectory_guard.gates.budgets import Action, BudgetCheck, BudgetExceededError, RefusalText, Ruling
 from trajectory_guard.gates.compiled import guarded_tool, unguarded_agents
 from trajectory_guard.gates.gate import GateDecision
-from trajectory_guard.gates.graph_gate import INTENDED, GraphGate, NudgeRole
+from trajectory_guard.gates.graph_gate import INTENDED, GraphGate, NudgeRole, Outcome
 from trajectory_guard.gates.open_decisions import OpenDecisions
 from trajectory_guard.gates.private_state import RememberingStatus, StatusChannel, remembering, whole_status
 from trajectory_guard.gates.refusal import RefusalRules
@@ -77,7 +77,8 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
 
         agent = create_agent(model, tools, middleware=[TrajectoryGuardMiddleware()])
 
-    It runs inside the model's own super-step. Agents that the tools of this one call, such as the sub-agents of
+    List it first: middleware in front of it finds the nudge in ``response.result``, before the model's message. It runs
+    inside the model's own super-step. Agents that the tools of this one call, such as the sub-agents of
     ``deepagents``, are guarded with it where the tool's function holds them; a warning names those that it finds and
     cannot reach, because they stand behind a global name.
 
@@ -164,10 +165,13 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _enter(self, request: ModelRequest[Any], ruling: Ruling | None, config: RunnableConfig) -> _Passage:
         try:
-            decision = self._decide(request, config)
-            if decision is not None:
-                said, asked, update = self._act(request, decision, config)
-                return _Passage(request, asked, decision, said, update, ruling, config)
+            outcome = self._open.carried_out(config)
+            if outcome is None and (decision := self._decide(request, config)) is not None:
+                outcome = self._gate.act(decision, config)
+                self._open.carry_out(config, outcome)
+            if outcome is not None:
+                said, asked, update = self._act(request, outcome, config)
+                return _Passage(request, asked, outcome.decision, said, update, ruling, config)
         except INTENDED:
             raise
         except Exception:
@@ -243,10 +247,10 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         return decision
 
     def _act(
-        self, request: ModelRequest[Any], decision: GateDecision, config: RunnableConfig
+        self, request: ModelRequest[Any], outcome: Outcome, config: RunnableConfig
     ) -> tuple[list[Any], ModelRequest[Any] | None, dict[str, Any]]:
         """The guard's messages, the request to go on with (None ends the run), and the state update."""
-        decision, nudge, ends = self._gate.act(decision, config)
+        decision, nudge, ends = outcome
         update: dict[str, Any] = {"loop_status": remembering(decision.status)}
         if decision.scratchpad:
             update["trajectory_scratchpad"] = decision.scratchpad

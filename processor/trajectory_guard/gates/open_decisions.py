@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
+from langchain_core.callbacks import BaseCallbackManager
 from langgraph._internal._constants import CONFIG_KEY_RUNTIME, CONFIG_KEY_TASK_ID
 
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.gates.gate import GateDecision
-from trajectory_guard.gates.graph_gate import configurable_of, has_checkpointer, thread_id_of
+from trajectory_guard.gates.graph_gate import Outcome, configurable_of, has_checkpointer, thread_id_of
 
 _MAX_OPEN: Final = 1_024
 
@@ -24,6 +26,7 @@ class OpenDecisions:
 
     def __init__(self) -> None:
         self._of_task: BoundedTable[str, GateDecision] = BoundedTable(_MAX_OPEN)
+        self._carried_out: WeakKeyDictionary[BaseCallbackManager, Outcome] = WeakKeyDictionary()
 
     def __len__(self) -> int:
         return len(self._of_task)
@@ -43,6 +46,20 @@ class OpenDecisions:
     def close(self, config: Mapping[str, Any]) -> None:
         """Forget the decision of a node that has ended."""
         self._of_task.pop(_task_of(config), None)
+
+    def carried_out(self, config: Mapping[str, Any]) -> Outcome | None:
+        """The nudge or stop of a model call before this one, in the same execution of the node."""
+        manager = config.get("callbacks")
+        return self._carried_out.get(manager) if isinstance(manager, BaseCallbackManager) else None
+
+    def carry_out(self, config: Mapping[str, Any], outcome: Outcome) -> None:
+        """Keep a nudge or stop: middleware may drop the response that holds it, and call the model once more.
+
+        LangGraph makes a callback manager for each execution of a node; it goes, and what is kept here with it.
+        """
+        manager = config.get("callbacks")
+        if (outcome.ends or outcome.nudge is not None) and isinstance(manager, BaseCallbackManager):
+            self._carried_out[manager] = outcome
 
     @contextmanager
     def until_ended(self, config: Mapping[str, Any]) -> Iterator[None]:
