@@ -131,11 +131,15 @@ class EntryTable:
         return self._aliases.find(name) or name
 
     def find_call(self, call_id: str) -> str | None:
-        """Id of the recently used trajectory in which spans reported a call that no gate has read yet, or None."""
+        """Id of the recently used trajectory in which spans reported a call that no gate has read yet, or None.
+
+        None also if there are several: some models number the calls of every conversation alike.
+        """
         key = call_key(call_id)
         with self.lock:
             newest = list(islice(reversed(self._entries.values()), _FIND_AMONG))
-        return next((entry.trajectory_id for entry in newest if key in entry.calls), None)
+        found = [entry.trajectory_id for entry in newest if key in entry.calls]
+        return found[0] if len(found) == 1 else None
 
     def add_processor(self, processor: CallerSite) -> None:
         """Let a processor that reports spans to this table say who a caller is, for as long as it lives."""

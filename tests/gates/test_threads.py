@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
 
 from trajectory_guard import apply_guard
 from trajectory_guard.cli.demo.scripted import call
@@ -20,13 +23,16 @@ from .agents import (
     STOP_AT,
     TASK,
     agent_builder,
+    agent_node,
     calls,
+    lookup,
     new_board,
     nudges,
     obeys,
     outline,
     repeats,
     rounds,
+    search,
     thread,
     works,
 )
@@ -80,6 +86,32 @@ def test_concurrent_runs_without_thread_ids_do_not_hear_each_other() -> None:
     jobs = list(EXPECTED) * 8
 
     with ThreadPoolExecutor(8) as pool:
+        runs = list(pool.map(lambda how: graph.invoke(_ask(how))["messages"], jobs))
+
+    assert [outline(run) for run in runs] == [EXPECTED[how] for how in jobs]
+
+
+def test_concurrent_runs_with_spans_whose_models_number_calls_alike_do_not_hear_each_other(traced: Any) -> None:
+    """No thread id, and an instrumentation that leaves no current span: only the call's id leads to its spans."""
+    jobs = list(EXPECTED) * 2
+    all_reported = threading.Barrier(len(jobs))
+
+    def wait(state: MessagesState) -> dict[str, Any]:
+        if rounds(state["messages"]) == 1:  # before a gate has read the first call of any run
+            all_reported.wait(30)
+        return {}
+
+    builder: StateGraph[Any, Any, Any, Any] = StateGraph(MessagesState)
+    builder.add_node("agent", agent_node(_as_reported))
+    builder.add_node("tools", ToolNode([search, lookup]))
+    builder.add_node("wait", wait)
+    builder.add_edge(START, "agent")
+    builder.add_conditional_edges("agent", tools_condition)
+    builder.add_edge("tools", "wait")
+    builder.add_edge("wait", "agent")
+    graph = apply_guard(builder, tools="wait", agent="agent", board=traced()).compile()
+
+    with ThreadPoolExecutor(len(jobs)) as pool:
         runs = list(pool.map(lambda how: graph.invoke(_ask(how))["messages"], jobs))
 
     assert [outline(run) for run in runs] == [EXPECTED[how] for how in jobs]
