@@ -28,14 +28,17 @@ class Harness:
     """Runs one graph several times at once below one span; all rounds of tool calls end before a gate decides.
 
     The spans are written by hand, by the semantic conventions: they name neither a thread nor an agent.
+
+    Parameters:
+        alike: the models number their calls, as some do, so that all runs have the same call ids.
     """
 
-    def __init__(self, policies: list[Policy], *, threads: bool, node: bool) -> None:
+    def __init__(self, policies: list[Policy], *, threads: bool, node: bool, alike: bool = False) -> None:
         self.board = new_board()
         provider = TracerProvider()
         provider.add_span_processor(TrajectoryGuardProcessor(board=self.board))
         self.tracer = provider.get_tracer("by hand")
-        self.threads, self.node = threads, node
+        self.threads, self.node, self.alike = threads, node, alike
         self.graphs = [self._graph(policy) for policy in policies]
 
     def _graph(self, policy: Policy) -> Any:
@@ -57,7 +60,7 @@ class Harness:
                 return "No results found"
 
         builder: StateGraph[Any, Any, Any, Any] = StateGraph(MessagesState)
-        builder.add_node("agent", agent_node(_with_own_ids(policy)))
+        builder.add_node("agent", agent_node(policy if self.alike else _with_own_ids(policy)))
         builder.add_node("tools", ToolNode([search]))
         builder.add_node("wait", wait)
         builder.add_edge(START, "agent")
@@ -113,7 +116,7 @@ class _Rounds:
 
 
 def _with_own_ids(policy: Policy) -> Policy:
-    """Call ids as real models make them: no two runs have one in common."""
+    """Call ids as most models make them: no two runs have one in common."""
     own = object()
 
     def answer(messages: Any, turn: int) -> Any:
@@ -131,8 +134,13 @@ def threads(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture(params=[False, True], ids=["apply_guard", "a node of its own"])
-def harness(request: pytest.FixtureRequest, threads: bool) -> Callable[[list[Policy]], Harness]:
-    return lambda policies: Harness(policies, threads=threads, node=request.param)
+def node(request: pytest.FixtureRequest) -> bool:
+    return request.param
+
+
+@pytest.fixture(params=[False, True], ids=["own call ids", "call ids alike"])
+def harness(request: pytest.FixtureRequest, threads: bool, node: bool) -> Callable[[list[Policy]], Harness]:
+    return lambda policies: Harness(policies, threads=threads, node=node, alike=request.param)
 
 
 def test_healthy_runs_that_make_the_same_calls_are_left_alone(harness: Callable[[list[Policy]], Harness]) -> None:
