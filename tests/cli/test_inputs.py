@@ -167,6 +167,16 @@ def test_a_wrong_step_costs_only_itself(tmp_path: Path) -> None:
     assert len(problems) == 1
 
 
+@pytest.mark.parametrize("wrong", [{"tokens": 1e30, "cost": 0.5}, {"tokens": -7, "cost": 1e300}, {"cost": -1}])
+def test_amounts_that_cannot_be_right_count_as_unknown_as_in_spans(
+    command: Command, tmp_path: Path, wrong: dict[str, float]
+) -> None:
+    ran = command("report", "--json", write(tmp_path / "runs.jsonl", run_line("a", [step(**wrong) for _ in range(8)])))
+    assert (ran.status, ran.err) == (0, "")
+    spent = json.loads(ran.out)["spent"]
+    assert (spent["tokens"], spent["cost_usd"] <= 8 * 0.5) == (0, True)
+
+
 def test_a_run_without_an_id_is_named_after_its_line(tmp_path: Path) -> None:
     path = write(tmp_path / "runs.jsonl", run_line("a") + "\n" + run_line(None))
     assert ids(items(path)[0]) == ["a", f"{path}:2"]

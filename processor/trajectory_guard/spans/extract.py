@@ -334,7 +334,7 @@ def model_usage(span: SpanView, table: DialectTable = DIALECTS, known: KeySet | 
 
 
 def _usage(span: SpanView, raw: RawUsage, table: DialectTable) -> Usage:
-    asked, answered, usd = _integer(raw.input_tokens), _integer(raw.output_tokens), _number(raw.cost)
+    asked, answered, usd = _integer(raw.input_tokens), _integer(raw.output_tokens), amount(raw.cost)
     model = model_name(span, table) if (asked or answered) and not usd else None
     unpriced = (ModelTokens(model, asked, answered),) if model is not None else ()
     return Usage(asked, answered, usd, max(0.0, span.end - span.start), unpriced)
@@ -358,10 +358,11 @@ def response_id(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
 def _integer(value: Any) -> int:
     if value.__class__ is int and 0 <= value < _TOO_MANY:
         return value  # as nearly all tokens are
-    return int(_number(value))
+    return int(amount(value))
 
 
-def _number(value: Any) -> float:
+def amount(value: Any) -> float:
+    """Tokens or dollars as recorded; 0 if that is no number, or one that cannot be right."""
     if value is None:
         return 0.0  # most spans name no cost: an exception would take longer than all the rest
     try:

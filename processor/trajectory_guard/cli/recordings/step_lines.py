@@ -14,6 +14,7 @@ from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.steps import ERROR, OUTCOMES, Evidence, Outcome, StepRecord, Usage
 from trajectory_guard.spans.content import as_text
+from trajectory_guard.spans.extract import amount
 
 
 def recorded(value: Mapping[str, Any], name: str, line: int | None, diagnostics: Diagnostics) -> Recorded | None:
@@ -106,5 +107,5 @@ def _number(step: Mapping[str, Any], key: str) -> float:
 
 
 def _usage(step: Mapping[str, Any]) -> Usage | None:
-    tokens, cost = _number(step, "tokens"), _number(step, "cost")
+    tokens, cost = amount(_number(step, "tokens")), amount(_number(step, "cost"))
     return Usage(int(tokens), 0, cost) if tokens or cost else None
