@@ -100,6 +100,17 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
         assert running.wait(30) == 0
 
 
+@pytest.mark.parametrize("command", ["demo", "doctor"])
+def test_tables_without_a_reader_are_no_error(command: str) -> None:
+    """``rich`` ends a process with status 1 there, which means that a loop was found or a setting is missing."""
+    read, written = os.pipe()
+    os.close(read)
+    start = [sys.executable, "-m", "trajectory_guard.cli.main", command]
+    ran = subprocess.run(start, stdout=written, stderr=subprocess.PIPE, env=ENVIRONMENT, timeout=60, check=False)
+    os.close(written)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+
+
 def test_an_interrupt_is_no_traceback(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from trajectory_guard.cli import commands
 

@@ -53,6 +53,21 @@ def _is_utf8(stream: Any) -> bool:
     return (getattr(stream, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
 
 
+def make_console(**options: Any) -> Any:
+    """A console of ``rich`` for which a reader that goes away is what it is elsewhere; its own ends with status 1.
+
+    Raises:
+        ImportError: ``rich`` is not installed.
+    """
+    from rich.console import Console
+
+    class Quiet(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return Quiet(highlight=False, **options)
+
+
 def complain(message: str) -> None:
     """One line on standard error."""
     say(f"trajectory-guard: {printable(message)}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from trajectory_guard.cli.outcome import Outcome
+from trajectory_guard.cli.output import make_console
 from trajectory_guard.core.text import printable
 
 MAX_TABLE_ROWS: Final = 500
@@ -214,8 +215,7 @@ class RichReport:
 def make_report() -> PlainReport | RichReport:
     """Tables on a terminal if ``rich`` is installed, else plain lines."""
     try:
-        from rich.console import Console
+        console = make_console()
     except ImportError:
         return PlainReport()
-    console = Console(highlight=False)
     return RichReport(console) if console.is_terminal else PlainReport()

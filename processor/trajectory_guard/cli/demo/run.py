@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trajectory_guard.cli.demo.agents import AGENTS, STUBBORN, DemoAgent, build_graph
+from trajectory_guard.cli.output import make_console
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.text import clip
@@ -51,7 +52,7 @@ def run_demo(svg: str | None = None) -> int:
     Parameters:
         svg: file to draw the first agent's run into, instead of the whole demo.
     """
-    console = Console(highlight=False, record=svg is not None, width=100 if svg else None)
+    console: Console = make_console(record=svg is not None, width=100 if svg else None)
     provider = TracerProvider()
     board = FlagBoard(GuardConfig())
     provider.add_span_processor(TrajectoryGuardProcessor(board=board, tracer_provider=provider))

@@ -13,7 +13,7 @@ from trajectory_guard.cli.doctor.capture import capture_findings, recorded_findi
 from trajectory_guard.cli.doctor.environment import environment_findings
 from trajectory_guard.cli.doctor.graph import GraphSpecError, graph_findings
 from trajectory_guard.cli.findings import Finding, plural, sort_findings
-from trajectory_guard.cli.output import BAD_INPUT, FINE, complain, finish, print_json
+from trajectory_guard.cli.output import BAD_INPUT, FINE, complain, finish, make_console, print_json
 from trajectory_guard.cli.recordings.inputs import Diagnostics, Recorded, read
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.text import printable
@@ -98,12 +98,12 @@ def files_findings(paths: Iterable[str], diagnostics: Diagnostics) -> list[Findi
 
 def _print(findings: Sequence[Finding]) -> None:
     try:
-        from rich.console import Console
         from rich.text import Text
+
+        console = make_console(soft_wrap=True)
     except ImportError:
         print(plain_report(findings), end="")
         return
-    console = Console(soft_wrap=True, highlight=False)
     for finding in findings:
         mark, color = _MARKS[finding.severity]
         console.print(Text.assemble((f"{mark} ", f"bold {color}"), (printable(finding.subject), "bold"), "  "), end="")
