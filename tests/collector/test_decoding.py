@@ -166,6 +166,7 @@ def test_ids_of_log_records_and_exemplars() -> None:
         (b"{", "not valid JSON"),
         (b"[]", "a JSON object is expected, got list"),
         (b"\xff", "not valid JSON"),
+        (rb'{"\ud800": 1', "not valid JSON"),
         (b'{"resourceSpans": 1}', "not a valid ExportTraceServiceRequest"),
         (b'{"resourceSpans": [1]}', "not a valid ExportTraceServiceRequest"),
         (b'{"a":' * 5000, "not valid JSON"),
@@ -183,6 +184,24 @@ def test_malformed_json(body: bytes, why: str) -> None:
     with pytest.raises(BadDataError) as caught:
         from_json(Signal.TRACES, body)
     assert why in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("cut", "read"),
+    [
+        (r"cut \ud83d", "cut \ufffd"),
+        (r"\uDE00 begins", "\ufffd begins"),
+        (r"\ud83d\ud83d\ude00", "\ufffd😀"),
+        (r"\ud83d and \\ud83d", "\ufffd and \\ud83d"),
+        (r"\\\ud83d\"", '\\\ufffd"'),
+        (r"\ud83d\n\\\ude00", "\ufffd\n\\\ufffd"),
+    ],
+)
+def test_half_of_a_surrogate_pair_costs_no_batch(cut: str, read: str) -> None:
+    """``JSON.stringify("😀".substring(0, 1))``: the JavaScript SDK cuts values off in this way."""
+    body = with_span(name="NAME").replace(b"NAME", cut.encode())
+    request = ExportTraceServiceRequest.FromString(from_json(Signal.TRACES, body))
+    assert request.resource_spans[0].scope_spans[0].spans[0].name == read
 
 
 def test_deeply_nested_values() -> None:

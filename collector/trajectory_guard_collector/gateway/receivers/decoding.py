@@ -37,6 +37,10 @@ MAX_JSON_ELEMENTS: Final = 1_000_000
 """Braces, brackets and commas of a JSON request outside its strings; as many are decoded in a tenth of a second."""
 _STRUCTURE: Final = (b"{", b"[", b",")
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
+_SURROGATES: Final = re.compile(
+    rb"(?:\\\\)+|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+"""Escaped backslashes, pairs of surrogates, and, as the group, halves of pairs."""
 _REQUESTS: Final[Mapping[Signal, type[Message]]] = {
     Signal.TRACES: ExportTraceServiceRequest,
     Signal.METRICS: ExportMetricsServiceRequest,
@@ -60,10 +64,7 @@ def from_json(signal: Signal, body: bytes) -> bytes:
     """
     if _outside_strings(body) > MAX_JSON_ELEMENTS:
         raise TooLargeError(f"more than {MAX_JSON_ELEMENTS} objects, lists and members in one JSON request")
-    try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise BadDataError(f"not valid JSON: {error}") from None
+    value = _loads(body)
     if not isinstance(value, dict):
         raise BadDataError(f"not a valid {_name(signal)}: a JSON object is expected, got {type(value).__name__}")
     encode_ids(value)
@@ -71,6 +72,24 @@ def from_json(signal: Signal, body: bytes) -> bytes:
         return ParseDict(value, _REQUESTS[signal](), ignore_unknown_fields=True).SerializeToString()
     except ParseError as error:
         raise BadDataError(f"not a valid {_name(signal)}: {error}") from None
+
+
+def _loads(body: bytes) -> Any:
+    """Decoded JSON. Halves of surrogate pairs become the replacement character, as in the OpenTelemetry Collector.
+
+    JavaScript writes one where a limit of its SDK cuts a text off within an emoji. Such a request must not be refused
+    for good: its sender would drop all spans of the batch.
+    """
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        mended = _SURROGATES.sub(lambda found: found[0] if found[1] is None else b"\\ufffd", body)
+        if mended == body:
+            raise BadDataError(f"not valid JSON: {error}") from None
+    try:
+        return orjson.loads(mended)
+    except orjson.JSONDecodeError as error:
+        raise BadDataError(f"not valid JSON: {error}") from None
 
 
 def decompress(encoding: str, body: bytes, limit: int) -> bytes:
