@@ -278,6 +278,24 @@ def test_switches_are_read_in_the_usual_spellings(text: str, wanted: bool) -> No
     assert GuardConfig.from_env({"TRAJECTORY_GUARD_REDACT": text}).redact is wanted
 
 
+@pytest.mark.parametrize("text", ["12345", " 0123\n", "1e5", "true", "on", "[1]", '"12"', "a b"])
+def test_a_variable_for_a_key_that_takes_text_is_text(text: str) -> None:
+    """A token of digits is none for JSON."""
+    names = ("COLLECTOR_TOKEN", "CERTIFICATE_KEY", "SPENDING_FILE", "STOP_TEXT")
+    config = GuardConfig.from_env({f"TRAJECTORY_GUARD_{name}": text for name in names})
+    assert config.collector_token is not None
+    assert config.certificate_key is not None
+    found = {config.collector_token.get_secret_value(), config.certificate_key.get_secret_value(), config.spending_file}
+    assert found == {config.stop_text} == {"12" if text == '"12"' else text.strip()}
+
+
+def test_no_message_shows_a_secret() -> None:
+    for key in ("collector_token", "certificate_key"):
+        with pytest.raises(ConfigError, match=f"{key}: expected text$") as caught:
+            GuardConfig.from_mapping({key: 424242})
+        assert "424242" not in str(caught.value)
+
+
 def test_single_variables_override_the_file() -> None:
     environ = {"TRAJECTORY_GUARD_CONFIG": str(CONFIGS / "good.toml"), "TRAJECTORY_GUARD_NUDGE_THRESHOLD": "2.5"}
     config = GuardConfig.from_env(environ)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from dataclasses import fields
 from pathlib import Path
 from types import FunctionType
-from typing import Any, Final, NamedTuple, get_origin
+from typing import Any, Final, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
@@ -296,7 +296,7 @@ class GuardConfig(CursorSettings, QualityKeys, _Model):
         for name in cls.model_fields:
             text = environ.get(ENV_PREFIX + name.upper(), "")
             if text.strip():
-                values[name] = _from_text(text)
+                values[name] = _as_text(text) if name in _TEXTS else _from_text(text)
         return cls.from_mapping(values, source=f"environment ({ENV_PREFIX}*)")
 
     def engine_settings(self) -> EngineSettings:
@@ -352,6 +352,13 @@ def _holds_many(model: type[BaseModel], key: str) -> bool:
 
 _NAMES: Final = {key for key, field in GuardConfig.model_fields.items() if field.annotation == tuple[str, ...]}
 """Keys that have a list of names."""
+_TEXTS: Final = {
+    key
+    for key, field in GuardConfig.model_fields.items()
+    if {str, SecretStr} & {field.annotation, *get_args(field.annotation)} and not _holds_many(GuardConfig, key)
+}
+"""Keys that take text: a token of digits is no number, and one that is ``on`` no switch."""
+_SECRETS: Final = {key for key, field in GuardConfig.model_fields.items() if SecretStr in get_args(field.annotation)}
 _INNER: Final[Mapping[str, type[BaseModel]]] = {
     "tools": ToolPolicy,
     "budgets": BudgetSettings,
@@ -418,6 +425,11 @@ def _from_text(text: str) -> Any:
         return {"on": True, "yes": True, "off": False, "no": False, "True": True, "False": False}.get(text, text)
 
 
+def _as_text(text: str) -> str | None:
+    value = _from_text(text)
+    return value if value is None or (isinstance(value, str) and value != text) else text.strip()
+
+
 def _without_sections(
     values: Mapping[str, Any], known: Collection[str]
 ) -> tuple[dict[str, Any], dict[str, str], list[Mistake]]:
@@ -469,5 +481,6 @@ def _mistakes(error: ValidationError, model: type[BaseModel]) -> Iterator[Mistak
         elif isinstance(reason, SettingsError):
             yield Mistake(reason.path, reason.message)
         else:
-            value = f", got {item['input']!r}" if path and item["type"] != "missing" else ""
+            is_shown = path and item["type"] != "missing" and item["loc"][0] not in _SECRETS
+            value = f", got {item['input']!r}" if is_shown else ""
             yield Mistake(path, (sentence(item) + value)[:_MAX_MESSAGE_CHARS])

@@ -20,6 +20,7 @@ _SENTENCES: Final = {
     "int_from_float": "expected a whole number",
     "finite_number": "expected a finite number",
     "string_too_short": "must not be empty",
+    "string_type": "expected text",
 }
 _BOUNDS: Final = {
     "greater_than": "more than", "greater_than_equal": "at least",
