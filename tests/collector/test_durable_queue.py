@@ -9,7 +9,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -378,6 +378,17 @@ async def test_two_collectors_cannot_share_a_directory(tmp_path):
         assert b"in use by another collector" in errors
     async with opened(config):
         pass
+
+
+@pytest.mark.parametrize("version", [0, 1])
+async def test_the_database_of_an_application_is_named_and_left_alone(tmp_path, version):
+    file = tmp_path / "collector.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript(f"CREATE TABLE users (id); PRAGMA user_version = {version};")
+    before = file.read_bytes()
+    with pytest.raises(DatabaseError, match=r"collector\.db: is the database of another application, with"):
+        await Store(Queue(storage=str(tmp_path))).start()
+    assert file.read_bytes() == before
 
 
 @pytest.mark.parametrize("damage", ["garbage", "pages", "version"])

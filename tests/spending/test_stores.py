@@ -201,6 +201,27 @@ def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path) -> None:
         SQLiteStore(path)
 
 
+@pytest.mark.parametrize("version", [0, 1])
+def test_the_database_of_an_application_is_refused_and_left_as_it_is(tmp_path: Path, version: int) -> None:
+    """A checkpointer's file, for example: one ledger in it would share its lock, its mode and its version."""
+    path = tmp_path / "app.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE checkpoints (id)")
+        connection.execute(f"PRAGMA user_version = {version}")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(LedgerError, match=r"app\.db: is no ledger, but the database of an application: 'checkpoints'"):
+        SQLiteStore(path)
+    assert path.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["app.db"]
+
+
+@pytest.mark.parametrize("name", [":memory:", "\0"])
+def test_a_name_of_no_file_is_refused(name: str) -> None:
+    with pytest.raises(LedgerError):
+        SQLiteStore(name)
+
+
 def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "spending.db"
     SQLiteStore(path).close()

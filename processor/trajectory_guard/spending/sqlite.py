@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trajectory_guard import telemetry
-from trajectory_guard.file_places import Place, place_of
+from trajectory_guard.file_places import Place, foreign_table, place_of
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.locks import OwnedLock
 from trajectory_guard.spending.ledger import (
@@ -223,18 +223,27 @@ class SQLiteStore:
         SQLite does not tell it: it is certain if the same file had the name before and afterwards.
         """
         for _ in range(_TRIES):
-            before = place_of(self.path)
+            try:
+                before = place_of(self.path)
+            except ValueError as error:  # a character that no name of a file has
+                raise LedgerError(f"{self.path}: {error}") from None
             connection = sqlite3.connect(self.path, timeout=self._busy_s, isolation_level=None, check_same_thread=False)
             if before is not None and before == place_of(self.path):
                 return connection, before
             connection.close()
-        raise LedgerError(f"{self.path}: is deleted or replaced again and again")
+        raise LedgerError(f"{self.path}: names no file, or one that is deleted or replaced again and again")
 
     def _write_ahead(self, connection: sqlite3.Connection, least_s: float) -> None:
-        """SQLite does not wait for others while it changes the mode of a file, whatever the busy time-out."""
+        """SQLite does not wait for others while it changes the mode of a file, whatever the busy time-out.
+
+        The file of another application keeps its mode.
+        """
         deadline = time.monotonic() + max(self._busy_s, least_s)
         while True:
             try:
+                other = foreign_table(connection, _TABLES)
+                if other is not None:
+                    raise LedgerError(f"{self.path}: is no ledger, but the database of an application: {other!r}")
                 connection.execute("PRAGMA journal_mode = WAL")
                 return
             except sqlite3.OperationalError as error:  # noqa: PERF203  another process changes the mode

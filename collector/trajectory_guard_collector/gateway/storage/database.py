@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from trajectory_guard.errors import PortableError
-from trajectory_guard.file_places import Place, place_of
+from trajectory_guard.file_places import Place, foreign_table, place_of
 from trajectory_guard_collector.otlp.signals import Batch, Signal
 
 _logger: Final = logging.getLogger(__name__)
@@ -36,6 +36,7 @@ CREATE INDEX pending_by_batch ON pending(batch_id);
 CREATE TABLE journal(id INTEGER PRIMARY KEY AUTOINCREMENT, data BLOB NOT NULL);
 CREATE TABLE kv(space TEXT NOT NULL, key BLOB NOT NULL, data BLOB NOT NULL, PRIMARY KEY(space, key)) WITHOUT ROWID;
 """
+_TABLES: Final = ("batches", "pending", "journal", "kv")
 
 
 class DatabaseError(PortableError):
@@ -340,6 +341,10 @@ class Database:
         (version,) = self._row("PRAGMA user_version")
         if version not in (0, _VERSION):
             raise DatabaseError(f"{self.file}: has format {version}, this version reads format {_VERSION}")
+        other = foreign_table(self._connection, _TABLES)
+        if other is not None:
+            advice = "move the file away to start empty"
+            raise DatabaseError(f"{self.file}: is the database of another application, with {other!r}; {advice}")
         return bool(version == 0)
 
     def _create(self) -> None:
