@@ -296,7 +296,7 @@ class GuardConfig(CursorSettings, QualityKeys, _Model):
         for name in cls.model_fields:
             text = environ.get(ENV_PREFIX + name.upper(), "")
             if text.strip():
-                values[name] = _as_text(text) if name in _TEXTS else _from_text(text)
+                values[name] = decoded(name, text)
         return cls.from_mapping(values, source=f"environment ({ENV_PREFIX}*)")
 
     def engine_settings(self) -> EngineSettings:
@@ -418,16 +418,23 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
+def decoded(key: str, text: str) -> Any:
+    """The value of ``key`` as a variable or an option gives it: JSON or plain text.
+
+    >>> decoded("decay", "0.5"), decoded("redact", "on"), decoded("collector_token", "12345")
+    (0.5, True, '12345')
+    """
+    value = _from_text(text)
+    if key in _TEXTS and value is not None and (not isinstance(value, str) or value == text):
+        return text.strip()
+    return value
+
+
 def _from_text(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return {"on": True, "yes": True, "off": False, "no": False, "True": True, "False": False}.get(text, text)
-
-
-def _as_text(text: str) -> str | None:
-    value = _from_text(text)
-    return value if value is None or (isinstance(value, str) and value != text) else text.strip()
 
 
 def _without_sections(

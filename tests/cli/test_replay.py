@@ -202,6 +202,11 @@ def test_config_file_and_overrides(tmp_path: Path, runs: Path, command: Command)
     assert [one["first_nudge"] for one in ran.lines] == [None, None]
 
 
+def test_a_single_value_of_a_key_that_takes_text_is_text(command: Command, runs: Path) -> None:
+    ran = command("replay", runs, "--set", "certificate_key=12345", "--set", "gate.stop_text=on")
+    assert (ran.status, ran.err) == (0, "")
+
+
 @pytest.mark.parametrize(
     ("override", "reason"),
     [

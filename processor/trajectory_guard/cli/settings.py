@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-from trajectory_guard.config import SECTION_OF, ConfigError, GuardConfig
+from trajectory_guard.config import SECTION_OF, ConfigError, GuardConfig, decoded
 
 DEFAULT: Final = "default"
-_WORDS: Final = {"on": True, "yes": True, "off": False, "no": False, "True": True, "False": False}
 
 
 def load_config(name: str | None, overrides: Iterable[str] = ()) -> GuardConfig:
@@ -41,7 +39,7 @@ def _override(values: dict[str, Any], item: str) -> None:
         inner = place.get(name)
         place[name] = dict(inner) if isinstance(inner, dict) else {}
         place = place[name]
-    place[last] = _value(text.strip())
+    place[last] = decoded("" if parents else last, text.strip())
 
 
 def _path(key: str) -> list[str]:
@@ -53,10 +51,3 @@ def _path(key: str) -> list[str]:
         tool, _, field = rest.rpartition(".")
         return [first, *([tool.casefold()] if tool else []), field]
     return [first, rest] if dot else [first]
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return _WORDS.get(text, text)
