@@ -15,11 +15,12 @@ class Backoff:
     """Pauses between attempts: exponential, with jitter.
 
     The n-th pause (from 0) is uniform in ``[i·(1 - f), i·(1 + f)]``, where ``i = min(max_s, initial_s·multiplier**n)``
-    and ``f = jitter``; never shorter than what the server asked for, of which at most an hour counts.
+    and ``f = jitter``; never shorter than what the server asked for, of which at most ``max_requested_s`` counts.
 
     Parameters:
         initial_s, multiplier, max_s: of the pauses, in seconds.
         jitter: share by which each is varied.
+        max_requested_s: longest pause a server can ask for: one that names a wrong date would silence the sender.
         uniform: random number between two bounds; for tests.
     """
 
@@ -30,12 +31,14 @@ class Backoff:
         multiplier: float,
         max_s: float,
         jitter: float,
+        max_requested_s: float = MAX_REQUESTED_PAUSE_S,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._initial_s = min(initial_s, max_s)
         self._multiplier = multiplier
         self._max_s = max_s
         self._jitter = jitter
+        self._max_requested_s = max_requested_s
         self._uniform = uniform
         self.reset()
 
@@ -48,7 +51,7 @@ class Backoff:
         interval_s = self._interval_s
         self._interval_s = min(interval_s * self._multiplier, self._max_s)
         pause_s = self._uniform(interval_s * (1.0 - self._jitter), interval_s * (1.0 + self._jitter))
-        return max(pause_s, min(requested_s or 0.0, MAX_REQUESTED_PAUSE_S))
+        return max(pause_s, min(requested_s or 0.0, self._max_requested_s))
 
 
 def parse_retry_after(value: str | None, now: datetime | None = None) -> float | None:

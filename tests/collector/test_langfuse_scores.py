@@ -287,6 +287,16 @@ async def test_langfuses_own_tracing_stays_off(server: Langfuse) -> None:
 # --- trouble -------------------------------------------------------------------------------------------------
 
 
+async def test_a_server_silences_scores_no_longer_than_the_exporter_allows(server: Langfuse) -> None:
+    """A ``Retry-After`` with a wrong date, as of a proxy, would stop them for an hour; traces went on."""
+    retry = {**FAST, "max_retry_after_s": 0.2}
+    server.script.append(rate_limited(3_000))
+    async with running(exporters={"langfuse": {**exporter(server), "retry_on_failure": retry}}) as collector:
+        await send(collector, *singles(5))
+        await until(server, lambda: len(server.scores) == 4)
+    assert server.requests[0][0] == 429
+
+
 @pytest.mark.parametrize("trouble", [rate_limited(0), Reply(500), Reply(503)], ids=["429", "500", "503"])
 async def test_scores_arrive_once_after_trouble_and_nobody_waits_for_them(server: Langfuse, trouble: Reply) -> None:
     async with collecting(server) as collector:

@@ -57,7 +57,7 @@ class ScoreDelivery:
         self._interval_s, self._refused_s = 60.0 / batches_per_minute, retry.max_interval_s
         self._backoff = Backoff(
             initial_s=retry.initial_interval_s, multiplier=retry.multiplier, max_s=retry.max_interval_s,
-            jitter=retry.randomization_factor,
+            jitter=retry.randomization_factor, max_requested_s=retry.max_retry_after_s,
         )  # fmt: skip
         self._client: ScoresClient | None = None
         self._throttled = ThrottledLog(_log)

@@ -275,4 +275,5 @@ def _rate_limit(config: Exporter) -> RateLimit:
         max_s=retry.max_interval_s,
         jitter=retry.randomization_factor,
         refused_s=retry.max_interval_s,
+        max_requested_s=retry.max_retry_after_s,
     )

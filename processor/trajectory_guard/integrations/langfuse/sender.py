@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard import telemetry
-from trajectory_guard.backoff import Backoff
+from trajectory_guard.backoff import MAX_REQUESTED_PAUSE_S, Backoff
 from trajectory_guard.forking import ForkDelay, after_fork
 from trajectory_guard.integrations.langfuse.client import (
     Connection,
@@ -47,6 +47,7 @@ class RateLimit(NamedTuple):
         initial_s, multiplier, max_s: first delay in seconds, its growth factor, and the maximum in seconds.
         jitter: share (0 to 1) by which each delay is varied.
         refused_s: delay in seconds while the keys are wrong.
+        max_requested_s: longest delay in seconds that the server can ask for.
     """
 
     max_waiting: int = 1_000
@@ -56,6 +57,7 @@ class RateLimit(NamedTuple):
     max_s: float = 60.0
     jitter: float = 0.2
     refused_s: float = 60.0
+    max_requested_s: float = MAX_REQUESTED_PAUSE_S
 
 
 OnFinished = Callable[[Sequence[LangfuseScore], str], None]
@@ -103,6 +105,7 @@ class ScoreSender:
             multiplier=rate_limit.multiplier,
             max_s=rate_limit.max_s,
             jitter=rate_limit.jitter,
+            max_requested_s=rate_limit.max_requested_s,
         )
         self._reset()
         after_fork(self._after_fork)
