@@ -208,3 +208,18 @@ def test_edits_of_which_each_is_refused_are_no_entries_of_a_list() -> None:
     nudge = first_level(evaluate(steps))
     assert nudge is not None
     assert nudge < 10
+
+
+def test_ever_other_addresses_that_all_fail_are_not_stopped_before_the_thirtieth() -> None:
+    links = [record("head", {"url": f"https://club.example/{n % 5}/news-{n}"}, "404", "error", t=n) for n in range(60)]
+    verdicts = evaluate(links)
+    assert first_level(verdicts, Level.NUDGE) is not None
+    stop = first_level(verdicts, Level.STOP)
+    assert stop is not None
+    assert stop >= 30
+
+
+def test_one_address_asked_for_in_ever_other_ways_is_stopped() -> None:
+    url = "https://club.example/members"
+    calls = [record("get", {"url": url, "headers": f"X-Key: {n}"}, "403 Forbidden", "error", t=n) for n in range(24)]
+    assert first_level(evaluate(calls), Level.STOP) is not None

@@ -21,6 +21,11 @@ _KEPT: Final = 4
 _MAX_VALUE_CHARS: Final = 400
 _MAX_NAME_CHARS: Final = 40
 _NAME: Final = re.compile(rf"\A[\w.-]{{0,{_MAX_NAME_CHARS}}}\Z")
+ADDRESS: Final = re.compile(
+    r"\w{1,16}://[^\s'\"<>]{1,400}|[\w.+-]{1,64}@\w[\w-]{0,62}\.[\w.-]{1,190}"
+    r"|(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.])"
+)
+"""Of a page, a mailbox or a host: another address is another one of them."""
 _COMPOUND: Final = re.compile(r"[|&;<>`'\"$\\(){}]|\A\s*\Z")
 
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import FAILED, PROGRESS, TYPE_V, WORKED, DetectionResult, Detector
 from trajectory_guard.core.detectors.entries import (
+    ADDRESS,
     EntryList,
     Lists,
     entry_of,
@@ -62,6 +63,7 @@ class _Failure(NamedTuple):
         batch: ordinal of its batch.
         request: as in ``Observation``.
         entry: digest of the list that the call may be an entry of.
+        address: checksum of the address that it names; 0 without one.
     """
 
     at: int
@@ -79,6 +81,7 @@ class _Failure(NamedTuple):
     batch: int = 0
     request: int = 0
     entry: str = ""
+    address: int = 0
 
     def is_like(self, other: _Failure) -> bool:
         """Whether two failures have one error class, with the words of the request or without them."""
@@ -198,9 +201,10 @@ class ErrorStreak(Detector):
             return None
         program = runs_program(seen)
         entry = entry_of(seen, program=program)
+        explained = False
         if entry and seen.made < 2:
             self.lists = with_failure(self.lists, entry)
-        listed = list_of(self.lists, entry)
+            explained = self.lists[-1].is_explained()
         failure, oldest = self._failure(seen, entry, program=program), seen.index - _WINDOW * seen.variation_pace
         recent = self.recent[1 - _KEPT :]
         last = recent[-1] if recent else None
@@ -212,7 +216,7 @@ class ErrorStreak(Detector):
         if failure.causes:
             self._note_fruitless(failure)
             found = found or self._of_one_cause(seen, failure)
-        if listed is not None and seen.made < 2 and listed.is_explained():
+        if explained:
             found = None
         self.streak = self.streak.with_step(seen, failure.tool, failure.line)
         unseen = not seen.call and seen.certainty is not Certainty.WAITING
@@ -299,13 +303,15 @@ class ErrorStreak(Detector):
         if program:
             names = _named_parts(seen, text)
             anew = not set(names) <= {name for one in self.recent if one.key == key for name in one.names}
-        words = dict.fromkeys(WORD.findall("\n".join(seen.values)[:_SEARCHED_CHARS]))
+        request = "\n".join(seen.values)[:_SEARCHED_CHARS]
+        words, address = dict.fromkeys(WORD.findall(request)), ADDRESS.search(request)
         asked = {word: checksum(word) for word in islice(words, _MAX_WORDS)}
         blamed = tuple(asked[word] for word in dict.fromkeys(WORD.findall(_last_line(text))) if word in asked)
         return _Failure(
             seen.index, key, _digest(seen.tool), seen.call.hex(), named, passing, anew, names,
             tuple(asked.values()), blamed[:_MAX_BLAMED], _causes(seen, asked) if program else (),
             checksum(line_of(seen)), seen.batch, seen.request, entry,
+            checksum(address[0]) if address is not None else 0,
         )  # fmt: skip
 
     def _evaluate(
@@ -335,9 +341,11 @@ class ErrorStreak(Detector):
             return None
         # the entries of a list may well all fail for one reason, and so may guesses at a name or a code
         worked = known is not None and known.worked > 0
-        doubtful = hidden or (entries and not seen.counts_up) or worked
+        addresses = unlike and streak[-1].address != 0 and len({one.address for one in streak}) == len(streak)
+        doubtful = hidden or (entries and not seen.counts_up) or worked or addresses
         certainty = Certainty.ACKNOWLEDGED if doubtful else Certainty.LIKELY
-        return self._found_at(seen, 1.0 if len(streak) > needed else 0.75, [one.at for one in alike], certainty)
+        found = self._found_at(seen, 1.0 if len(streak) > needed else 0.75, [one.at for one in alike], certainty)
+        return found._replace(only_nudge=True) if found is not None and addresses and may_fail else found
 
     def _fails_in_many_ways(self, failure: _Failure) -> bool:
         return len({one.key for one in self.recent if one.tool == failure.tool}) >= _MANY_WAYS
