@@ -24,7 +24,7 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 
 import trajectory_guard
-from trajectory_guard import telemetry
+from trajectory_guard import runtime, telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.detectors import Detector
 from trajectory_guard.core.observation import Observation
@@ -810,6 +810,20 @@ def test_automatic_loading_can_be_switched_off_and_never_raises(
     monkeypatch.setenv("TRAJECTORY_GUARD_DISABLED", "true")
     auto_instrument()
     assert calls == [1]
+
+
+def test_a_wrong_setting_at_automatic_loading_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(runtime, "_process", runtime.Process())
+    monkeypatch.setenv("TRAJECTORY_GUARD_MODE", "observ")
+    monkeypatch.setenv("TRAJECTORY_GUARD_DECAY", "2")
+    auto_instrument()
+    (line,) = [one for one in caplog.records if "unguarded" in one.getMessage()]
+    assert line.exc_info is None
+    assert "mode: expected 'enforce', 'nudge' or 'observe', got 'observ'" in line.getMessage()
+    assert "decay: expected less than 1, got 2; " in line.getMessage()
+    assert "\n" not in line.getMessage()
 
 
 def test_a_live_span_is_never_changed_by_looking_at_it() -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from opentelemetry import trace
 
 from trajectory_guard import telemetry
-from trajectory_guard.config import GuardConfig, is_disabled
+from trajectory_guard.config import ConfigError, GuardConfig, is_disabled
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.logs import log_contained
 from trajectory_guard.otel.late_provider import ProviderWatch, current_provider
@@ -164,5 +164,7 @@ def auto_instrument() -> None:
         return
     try:
         instrument()
+    except ConfigError as error:  # of the operator: a line that names the setting, and no traceback before it
+        _log.error("trajectory_guard: the application runs unguarded: %s", "; ".join(map(str, error.mistakes)))
     except Exception:
         log_contained("could not be loaded; the application runs unguarded")
