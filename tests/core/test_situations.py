@@ -8,7 +8,8 @@ from tests.bench.situations import HIDDEN, SETS, Outcome, evaluate_situation, si
 
 FLOORS = {"given": 0.95, "first": 0.95, "second": 0.95, "third": 0.95, "fourth": 0.94, "fifth": 0.97, "sixth": 0.96,
           "seventh": 0.93, "eighth": 0.90, "ninth": 0.86, "tenth": 0.88, "eleventh": 0.83,
-          "twelfth": 0.85, "thirteenth": 0.72, "fourteenth": 0.79}  # fmt: skip
+          "twelfth": 0.85, "thirteenth": 0.72, "fourteenth": 0.80,
+          "fifteenth": 0.87}  # fmt: skip
 """Share that has to come out right. ``tests/data/README.md`` says which were at hand when the rules were written."""
 STOPPED = {
     "given": set[str](),
@@ -20,13 +21,16 @@ STOPPED = {
     "sixth": set[str](),
     "seventh": {"poll_stuck/slurm-resources", "cycle_then_break/lee-y-prueba"},
     "eighth": {"double_checking/verifica-del-dato"},
-    "ninth": {"list_all_fail/enlaces-club"},
+    "ninth": set[str](),
     "tenth": set[str](),
     "eleventh": set[str](),
     "twelfth": set[str](),
     "thirteenth": set[str](),
     "fourteenth": {"recovers_late/recovers-after-5-same", "recovers_late/recovers-wrong-param-de"},
-}
+    "fifteenth": {
+        "batch_fail/link-checker-all-dead-ja", "batch_fail/csv-import-en-constraint-ids", "misc/ctf-wordlist",
+    },
+}  # fmt: skip
 """Runs that are stopped and should not be. No other may join them."""
 
 
@@ -38,18 +42,22 @@ def test_situations_come_out_right_and_hardly_any_is_stopped_wrongly(name: str) 
 
 
 @pytest.mark.parametrize(
-    ("hidden", "quiet_left_alone", "loops_nudged"),
+    ("sets", "hidden", "quiet_left_alone", "loops_nudged"),
     [
-        ("arguments, results and errors", 0.98, 0.24),
-        ("arguments and results", 0.98, 0.23),
-        ("arguments", 0.97, 0.32),
-        ("results", 0.91, 0.48),
+        (SETS[:-1], "arguments, results and errors", 0.98, 0.24),
+        (SETS[:-1], "arguments and results", 0.98, 0.23),
+        (SETS[:-1], "arguments", 0.97, 0.32),
+        (SETS[:-1], "results", 0.91, 0.48),
+        (SETS[-1:], "arguments, results and errors", 0.92, 0.29),
+        (SETS[-1:], "arguments and results", 0.90, 0.29),
+        (SETS[-1:], "arguments", 0.89, 0.38),
+        (SETS[-1:], "results", 0.88, 0.57),
     ],
 )
 def test_what_telemetry_does_not_show_stops_hardly_any_healthy_run(
-    hidden: str, quiet_left_alone: float, loops_nudged: float
+    sets: tuple[str, ...], hidden: str, quiet_left_alone: float, loops_nudged: float
 ) -> None:
-    found = [evaluate_situation(with_hidden(one, HIDDEN[hidden])) for name in SETS for one in situations(name)]
+    found = [evaluate_situation(with_hidden(one, HIDDEN[hidden])) for name in sets for one in situations(name)]
     assert sum(one.wrongly_stopped for one in found) <= 3
     quiet = [one for one in found if one.expect == "quiet"]
     assert sum(one.right for one in quiet) >= quiet_left_alone * len(quiet)
