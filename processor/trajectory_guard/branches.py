@@ -240,9 +240,9 @@ class Branches:
                 return
             ids = (getattr(message, "tool_call_id", None) for message in messages)
             own = Counter(call_key(str(one)) for one in ids if one)
-            runs = {entry.call_runs.get(key, "") for key in unread if key in own}
+            runs = {run for key in unread if key in own for run in entry.runs_of(key)}
             runs.add(label_of(instance, entry.state.turns.get(instance)))
-            mixed = [key for key in unread if entry.call_runs.get(key, "") in runs]
+            mixed = [key for key in unread if not runs.isdisjoint(entry.runs_of(key))]
             if Counter(mixed) <= own:  # counted, for the models of several runs may number their calls alike
                 return
             entry.left_to_gates, entry.replay = True, []

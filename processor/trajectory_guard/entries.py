@@ -11,7 +11,7 @@ from trajectory_guard.core.history import WIDTH, Ring
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED, StepRecord
-from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, run_label
+from trajectory_guard.core.tracking.scope import ASKED, are_siblings, instance_in, label_of, run_label
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.locks import OwnedLock
 
@@ -27,6 +27,7 @@ _MAX_ROOM: Final = 1_024
 """Calls whose ids are remembered per trajectory, however many a model turn has."""
 _MAX_AWAITING: Final = 32
 MAX_INSTANCES: Final = 32
+_NO_LABEL: Final = ("",)
 _HIGHEST: Final = {"enforce": Level.STOP, "nudge": Level.NUDGE, "observe": Level.OBSERVE}
 MAX_READ: Final = 32
 
@@ -134,7 +135,7 @@ class Entry:
         state: the engine's state.
         flags: by label of the run, for the runs used last.
         recent: the calls observed last; calls: ids of calls that spans reported; call_runs: labels of
-            their runs, unless empty.
+            their runs, unless empty; numbered_alike: agents beside each other have used one id.
         replay: steps since state was saved; None: too many to evaluate again.
         lossy: no step so far was fully visible.
         message_steps: ids of steps that a gate has read from the graph's messages; message_calls: their tool call ids,
@@ -165,9 +166,9 @@ class Entry:
     __slots__ = (
         "awaiting_state", "begun", "by_hand", "call_runs", "calls", "cursor", "cursors_saved", "discarded", "ended",
         "flags", "gates", "hand_taken", "hands", "in_turn", "last_used", "left_to_gates", "lock", "lossy",
-        "message_calls", "message_steps", "message_tools", "quality", "read_calls", "recent", "remote_hands", "replay",
-        "reported", "requested", "room", "saved_index", "state", "stating", "stopped_at", "talks",
-        "trajectory_id", "turns_read",
+        "message_calls", "message_steps", "message_tools", "numbered_alike", "quality", "read_calls", "recent",
+        "remote_hands", "replay", "reported", "requested", "room", "saved_index", "state", "stating", "stopped_at",
+        "talks", "trajectory_id", "turns_read",
     )  # fmt: skip
 
     def __init__(self, state: TrajectoryState) -> None:
@@ -176,10 +177,11 @@ class Entry:
         self.lock = OwnedLock()
         self.flags: BoundedTable[str, RunFlag] = BoundedTable(MAX_INSTANCES)
         self.calls = Ring(_SPAN_CALL_IDS)  # the first turn may be large, and nobody has said so
-        self.call_runs: BoundedTable[bytes, str] = BoundedTable(_CALL_RUNS)
+        self.call_runs: BoundedTable[bytes, tuple[str, ...]] = BoundedTable(_CALL_RUNS)
         self.recent: tuple[CallRecord, ...] = ()
         self.replay: list[StepRecord] | None = []
         self.lossy = True
+        self.numbered_alike = False
         self.message_steps = Ring(_CALL_IDS)
         self.message_calls = Ring(_CALL_IDS)
         self.message_tools: frozenset[str] = frozenset()
@@ -333,8 +335,8 @@ class Entry:
         """Move the reported calls of a run to another label: the rest of a model turn is in the moved run already."""
         for at in range(self.calls.start, self.calls.start + len(self.calls)):
             key = self.calls[at]
-            if key and self.call_runs.get(key, "") == before:
-                self.call_runs[key] = label
+            if key and before in (runs := self.runs_of(key)):
+                self.call_runs[key] = tuple([label if one == before else one for one in runs])
         self.recent = tuple([seen._replace(run=label) if seen.run == before else seen for seen in self.recent])
 
     def make_room(self, calls: int) -> None:
@@ -417,12 +419,47 @@ class Entry:
         if key is not None:
             self.calls.append(key)
             if seen.run:  # most trajectories have one run, without a label
-                self.call_runs[key] = seen.run
+                self.call_runs[key] = self._also_in(key, seen.run) if key in self.call_runs else (seen.run,)
         self.recent = (*self.recent[1 - max(RECENT_CALLS, self.room) :], seen)
 
     def note_read(self, call: ReadCall) -> None:
         """Remember a call that a gate has read."""
         self.read_calls = (*self.read_calls[1 - max(MAX_READ, self.room) :], call)
+
+    def runs_of(self, key: bytes) -> tuple[str, ...]:
+        """Labels of the runs in which spans have reported a call with this id; several agents may use it."""
+        return self.call_runs.get(key, _NO_LABEL)
+
+    def _also_in(self, key: bytes, label: str) -> tuple[str, ...]:
+        known = self.call_runs[key][-MAX_INSTANCES:]
+        self.numbered_alike = self.numbered_alike or any(are_siblings(one, label) for one in known)
+        return (*known, label)
+
+    def take_reported(self, step: StepRecord, key: bytes, label: str) -> str | None:
+        """Label of the run in which a span has reported a call that a gate has read; None if no span has.
+
+        Parameters:
+            key: of the id of the call; label: of the gate's run.
+        """
+        if self.numbered_alike:
+            if (run := self._take_own(key, label)) is not None:
+                return run
+        elif self.calls.forget(key):
+            return self.call_runs.pop(key, _NO_LABEL)[-1]
+        return record.run if (record := self.take_without_id(CallRecord.of(step))) is not None else None
+
+    def _take_own(self, key: bytes, label: str) -> str | None:
+        """As ``take_reported``, where agents beside each other number their calls alike."""
+        runs = self.runs_of(key)
+        own = label if label in runs else next((one for one in reversed(runs) if not are_siblings(one, label)), None)
+        if own is None or not self.calls.forget(key):
+            return None
+        left = list(runs)
+        left.remove(own)
+        self.call_runs.pop(key, None)
+        if left:
+            self.call_runs[key] = tuple(left)
+        return own
 
     def take_without_id(self, call: CallRecord) -> CallRecord | None:
         """The record without a call id that stands for the call a gate has read; each answers for one call."""

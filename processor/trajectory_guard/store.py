@@ -133,8 +133,8 @@ class FlagBoard(QualityScores):
                 entry.note_read(ReadCall(step.turn, step.step_id, step.call_id))
             if len(entry.message_tools) < _MAX_TOOLS:
                 entry.message_tools |= {step.tool_name.casefold()}
-            reported_by = self._reported_in(entry, step, key)
             label = run_label(step, entry.state.turns)
+            reported_by = entry.take_reported(step, key, label)
             entry.mark_gated(label, stoppable)
             verdict = None
             if reported_by is None:
@@ -158,12 +158,6 @@ class FlagBoard(QualityScores):
         if verdict is None:
             state.index, (state.step_ids.data, state.step_ids.start) = index, ids
         return verdict
-
-    def _reported_in(self, entry: Entry, step: StepRecord, key: bytes) -> str | None:
-        """Label of the run in which a span has reported the call; None if no span has."""
-        if entry.calls.forget(key):
-            return entry.call_runs.pop(key, "")
-        return record.run if (record := entry.take_without_id(CallRecord.of(step))) is not None else None
 
     def await_states(self, trajectory_id: str, instance: str) -> None:
         """Record that the gate of an agent instance supplies a state after its tool calls.

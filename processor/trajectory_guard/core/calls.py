@@ -14,6 +14,7 @@ from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
 from trajectory_guard.core.steps import INTERRUPTED, Outcome, StepRecord
 from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.text_bounds import chars_of
+from trajectory_guard.core.tracking.scope import are_siblings
 
 RECENT_CALLS: Final = 16
 """Records that are kept of a trajectory. A tuple of them takes a fifth of the memory of a deque."""
@@ -95,14 +96,14 @@ def same_call(first: CallRecord, second: CallRecord) -> bool:
     """Whether two records of one trajectory describe one call.
 
     Equal call ids at the same time say so, or with equal arguments in a later trace, as when a run is resumed. Ids
-    alone do not: some models restart the numbering of calls in every turn.
+    alone do not: some models restart the numbering of calls in every turn, and in every agent that works beside others.
     Where one lacks the id: equal arguments that overlap in time and come from different instrumentations. And a call
     that was interrupted and is made again is one call.
     """
     if first.tool != second.tool:
         return False
     if first.call_id is not None and second.call_id is not None:
-        if first.call_id != second.call_id:
+        if first.call_id != second.call_id or (first.dialect == second.dialect and are_siblings(first.run, second.run)):
             return False
         return first.outcome == INTERRUPTED or _overlap(first, second) or _resumed(first, second)
     if not _same_arguments(first, second):

@@ -53,6 +53,18 @@ def instance_in(label: str) -> str:
     return instance if mark else label
 
 
+def are_siblings(first: str, second: str) -> bool:
+    """Whether two labels name runs of different graph instances, neither of them inside the other.
+
+    >>> are_siblings("work:1/a", "work:2/b"), are_siblings("work:1/a", "work:1|tools:2"), are_siblings("work:1", "")
+    (True, False, False)
+    """
+    one, other = first.partition("/")[0], second.partition("/")[0]
+    if one == other or ":" not in one or ":" not in other:
+        return False
+    return not one.startswith(f"{other}|") and not other.startswith(f"{one}|")
+
+
 def turn_of(step: StepRecord, turns: dict[str, str]) -> str | None:
     """Label of the user turn in which a step is taken; None if unknown.
 
