@@ -223,3 +223,14 @@ def test_one_address_asked_for_in_ever_other_ways_is_stopped() -> None:
     url = "https://club.example/members"
     calls = [record("get", {"url": url, "headers": f"X-Key: {n}"}, "403 Forbidden", "error", t=n) for n in range(24)]
     assert first_level(evaluate(calls), Level.STOP) is not None
+
+
+def test_a_second_try_of_an_entry_belongs_to_it() -> None:
+    steps = []
+    for one in of_list("links", ".x.xx.x..xx.xx.x" * 2):
+        steps += (
+            [one, one._replace(step_id=f"{one.step_id}-2", timestamp=one.timestamp + 1)]
+            if one.outcome_type == "error"
+            else [one]
+        )
+    assert first_level(evaluate(steps)) is None

@@ -32,6 +32,7 @@ _WINDOW: Final = 10
 _LISTED: Final = 6
 _OF_A_TOOL_THAT_WORKS: Final = 9
 _VARIED_RETRIES: Final = 2.4  # so that without a pause the fifth try is the one too many
+_TRIES: Final = 2  # of one entry of a list
 _KILLED: Final = 4  # as with time-outs: the fifth is the one too many
 _MANY_WAYS: Final = 3
 _NAME_WORDS: Final = 3
@@ -201,10 +202,9 @@ class ErrorStreak(Detector):
             return None
         program = runs_program(seen)
         entry = entry_of(seen, program=program)
-        explained = False
         if entry and seen.made < 2:
             self.lists = with_failure(self.lists, entry)
-            explained = self.lists[-1].is_explained()
+        listed = list_of(self.lists, entry) if seen.made <= _TRIES else None
         failure, oldest = self._failure(seen, entry, program=program), seen.index - _WINDOW * seen.variation_pace
         recent = self.recent[1 - _KEPT :]
         last = recent[-1] if recent else None
@@ -216,7 +216,7 @@ class ErrorStreak(Detector):
         if failure.causes:
             self._note_fruitless(failure)
             found = found or self._of_one_cause(seen, failure)
-        if explained:
+        if listed is not None and listed.is_explained():
             found = None
         self.streak = self.streak.with_step(seen, failure.tool, failure.line)
         unseen = not seen.call and seen.certainty is not Certainty.WAITING
