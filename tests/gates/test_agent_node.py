@@ -374,8 +374,8 @@ def _hands_over(messages: Any, turn: int) -> AIMessage:
     [
         "apply_guard",
         "sub-graph",
-        *("agent as a node", "agent in a function"),  # the stream has the messages that the parent's node returns
-        *(pytest.param(kind, marks=async_context) for kind in ("supervisor", "middleware")),
+        "agent as a node",  # here and in a function, the stream has the messages that the parent's node returns
+        *(pytest.param(kind, marks=async_context) for kind in ("agent in a function", "supervisor", "middleware")),
     ],
 )
 def test_a_stream_of_messages_shows_users_the_closing_message_and_no_nudge(kind: str) -> None:
