@@ -228,9 +228,7 @@ def test_one_address_asked_for_in_ever_other_ways_is_stopped() -> None:
 def test_a_second_try_of_an_entry_belongs_to_it() -> None:
     steps = []
     for one in of_list("links", ".x.xx.x..xx.xx.x" * 2):
-        steps += (
-            [one, one._replace(step_id=f"{one.step_id}-2", timestamp=one.timestamp + 1)]
-            if one.outcome_type == "error"
-            else [one]
-        )
+        steps.append(one)
+        if one.outcome_type == "error":
+            steps.append(one._replace(step_id=f"{one.step_id}-2", timestamp=one.timestamp + 1))
     assert first_level(evaluate(steps)) is None

@@ -551,7 +551,7 @@ async def test_events_and_messages_have_the_metadata_that_they_have_unguarded(bu
         chunks = await _all(graph.astream({"messages": [("user", "And now?")]}, config, stream_mode="messages"))
         seen = [(event["event"], event["name"], event["metadata"]) for event in events]
         seen += [("message", message.type, metadata) for message, metadata in chunks]
-        found.append(sorted((kind, name, sorted(held), held.get("model") or "") for kind, name, held in seen))
+        found.append(sorted((kind, name, sorted(keys), keys.get("model") or "") for kind, name, keys in seen))
 
     assert found[1] == found[0]
 

@@ -170,7 +170,7 @@ def test_a_person_is_asked_once_about_a_model_that_middleware_asks_twice(run: Ru
 
 
 @async_context
-def test_a_checkpoint_is_decided_anew_though_middleware_asks_twice(run: Run) -> None:
+def test_a_checkpoint_is_decided_once_more_though_middleware_asks_twice(run: Run) -> None:
     agent = _asked_twice(repeats())
     run(agent, config=thread())
     before = [one for one in agent.get_state_history(thread()) if one.next == ("model",)]

@@ -53,7 +53,7 @@ class OpenDecisions:
         return self._carried_out.get(manager) if isinstance(manager, BaseCallbackManager) else None
 
     def carry_out(self, config: Mapping[str, Any], outcome: Outcome) -> None:
-        """Keep a nudge or stop: middleware may drop the response that holds it, and call the model once more.
+        """Keep a nudge or stop: middleware may drop the response that contains it, and call the model once more.
 
         LangGraph makes a callback manager for each execution of a node; it goes, and what is kept here with it.
         """

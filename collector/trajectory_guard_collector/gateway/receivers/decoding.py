@@ -77,8 +77,8 @@ def from_json(signal: Signal, body: bytes) -> bytes:
 def _loads(body: bytes) -> Any:
     """Decoded JSON. Halves of surrogate pairs become the replacement character, as in the OpenTelemetry Collector.
 
-    JavaScript writes one where a limit of its SDK cuts a text off within an emoji. Such a request must not be refused
-    for good: its sender would drop all spans of the batch.
+    JavaScript writes one where a limit of its SDK cuts a text off within an emoji. Such a request must not be
+    refused permanently: its sender would drop all spans of the batch.
     """
     try:
         return orjson.loads(body)

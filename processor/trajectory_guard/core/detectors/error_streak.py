@@ -9,10 +9,11 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import FAILED, PROGRESS, TYPE_V, WORKED, DetectionResult, Detector
-from trajectory_guard.core.detectors.entries import (
+from trajectory_guard.core.detectors.entry_lists import (
     ADDRESS,
     EntryList,
     Lists,
+    commands_of,
     entry_of,
     list_of,
     runs_program,
@@ -23,7 +24,6 @@ from trajectory_guard.core.failures import UNSTATED, line_of
 from trajectory_guard.core.fingerprints import checksum, digest64, text_bytes
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import WORD
-from trajectory_guard.core.similarity.keys import SHELL, classify_key
 from trajectory_guard.core.steps import ERROR, SUCCESS
 from trajectory_guard.core.text import both_ends
 
@@ -143,13 +143,13 @@ class ErrorStreak(Detector):
     where changing calls are refused, and where no arguments are recorded; nine there, if the tool has worked in this
     run. A list is left alone up to the 30th failure in a row if the tool has found something in this run, or fails in
     several ways, and as long as the share of its entries that fail explains so many in a row. Progress of the same tool
-    ends the streak, and so does an error that names another part of the call than the one before,
-    which is gone by then: one fault after the other is being mended. Errors that pass by themselves (time-outs, rate
-    limits, 5xx) are waiting; without a pause, and where one thing is tried in ever new ways, the fifth try is one too
-    many. So is the fifth command that was killed by a time limit. Six model turns in which all calls failed with one
-    line count whatever tools were called, and so do six whose failures show neither text nor class. So does one tool
-    that fails like that, or with one text where no arguments are recorded, in sixteen turns of at most 48 steps, and
-    never succeeds in between; what succeeds in between may be work, so this leads to nudges only.
+    ends the streak, and so does an error that names another part of the call than the one before, which is gone by
+    then: one fault after the other is being mended. Errors that pass by themselves (time-outs, rate limits, 5xx) are
+    waiting; without a pause, and where one thing is tried in ever new ways, the fifth try is one too many. So is the
+    fifth command that was killed by a time limit. Six model turns in which all calls failed with one line count
+    whatever tools were called, and so do six whose failures show neither text nor class. So does one tool that fails
+    like that, or with one text where no arguments are recorded, in sixteen turns of at most 48 steps, and never
+    succeeds in between; what succeeds in between may be work, so this leads to nudges only.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> names = ("user", "users", "user_id", "id")
@@ -204,7 +204,7 @@ class ErrorStreak(Detector):
         entry = entry_of(seen, program=program)
         if entry and seen.made < 2:
             self.lists = with_failure(self.lists, entry)
-        listed = list_of(self.lists, entry) if seen.made <= _TRIES else None
+        known = list_of(self.lists, entry)
         failure, oldest = self._failure(seen, entry, program=program), seen.index - _WINDOW * seen.variation_pace
         recent = self.recent[1 - _KEPT :]
         last = recent[-1] if recent else None
@@ -212,12 +212,14 @@ class ErrorStreak(Detector):
             recent = tuple([one for one in recent if one.key != failure.key])  # one fault after the other is mended
         self.recent = (*[_without_words(one) if one.asked else one for one in recent if one.at > oldest], failure)
         guess = last is not None and _guesses(seen.step.args, set(last.asked))
-        found = self._evaluate(seen, [one for one in self.recent if one.is_like(failure)], guess=guess, program=program)
         if failure.causes:
             self._note_fruitless(failure)
-            found = found or self._of_one_cause(seen, failure)
-        if listed is not None and listed.is_explained():
-            found = None
+        found = None
+        if known is None or seen.made > _TRIES or not known.is_explained():
+            alike = [one for one in self.recent if one.is_like(failure)]
+            found = self._evaluate(seen, alike, known, guess=guess, program=program)
+            if found is None and failure.causes:
+                found = self._of_one_cause(seen, failure)
         self.streak = self.streak.with_step(seen, failure.tool, failure.line)
         unseen = not seen.call and seen.certainty is not Certainty.WAITING
         failing = self._of_one_tool(seen) if unseen else None
@@ -315,7 +317,7 @@ class ErrorStreak(Detector):
         )  # fmt: skip
 
     def _evaluate(
-        self, seen: Observation, alike: list[_Failure], *, guess: bool, program: bool
+        self, seen: Observation, alike: list[_Failure], known: EntryList | None, *, guess: bool, program: bool
     ) -> DetectionResult | None:
         # the calls of one batch were all requested before any of them failed
         waits = seen.certainty is Certainty.WAITING
@@ -323,7 +325,6 @@ class ErrorStreak(Detector):
         streak = [one for one in alike if one.batch != seen.batch or one is alike[-1]]
         unlike = len({one.call for one in streak}) == len(streak)
         listed = unlike and 4 * len([one for one in streak[1:] if not one.anew]) < len(streak)
-        known = list_of(self.lists, streak[-1].entry)
         may_fail = known is not None and not known.fails_throughout()
         if listed and not program and may_fail and (seen.has_found or self._fails_in_many_ways(streak[-1])):
             return None  # the tool tells one entry from another: that this one does not exist is what it found out
@@ -431,8 +432,7 @@ def _digest(text: str) -> str:
 
 def _named_parts(seen: Observation, text: str) -> tuple[int, ...]:
     """Checksums of the parts of a shell command that the last line of an error names, at most four."""
-    args = seen.step.args if isinstance(seen.step.args, dict) else {"command": seen.step.args}
-    commands = [str(value) for key, value in args.items() if classify_key(str(key)) == SHELL]
+    commands = map(str, commands_of(seen))
     line = _last_line(text)
     asked = set(WORD.findall("\n".join(commands)[:_SEARCHED_CHARS]))
     named = [word for word in dict.fromkeys(WORD.findall(line)) if word in asked and not word.isdigit()]

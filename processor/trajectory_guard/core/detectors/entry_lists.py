@@ -33,7 +33,7 @@ class EntryList(NamedTuple):
     """One list, since the first of its entries that failed.
 
     Fields:
-        name: digest of the tool, and of a command without its operand.
+        name: digest of the tool, and of a command without its last word.
         worked, failed: number of entries that did; run: of the newest failures in a row.
     """
 
@@ -102,6 +102,12 @@ def runs_program(seen: Observation) -> bool:
     return any(kind in (SQL, SHELL) or (kind == CODE and not _is_name(value)) for kind, value in kinds)
 
 
+def commands_of(seen: Observation) -> list[Any]:
+    """The values of a call that are shell commands, as they were given."""
+    args = seen.step.args if isinstance(seen.step.args, dict) else {"command": seen.step.args}
+    return [value for key, value in args.items() if classify_key(str(key)) == SHELL]
+
+
 def _is_name(value: Any) -> bool:
     """Whether a value is a single name or number: the code of a coupon is no program."""
     return isinstance(value, str) and _NAME.match(value) is not None
@@ -109,8 +115,7 @@ def _is_name(value: Any) -> bool:
 
 def _frame(seen: Observation) -> str:
     """A shell command without its last word, of two words and more; empty for any other."""
-    args = seen.step.args if isinstance(seen.step.args, dict) else {"command": seen.step.args}
-    commands = [value for key, value in args.items() if classify_key(str(key)) == SHELL]
+    commands = commands_of(seen)
     if len(commands) != 1 or not isinstance(commands[0], str) or _COMPOUND.search(commands[0]) is not None:
         return ""
     *frame, operand = commands[0].split()
