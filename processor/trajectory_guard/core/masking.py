@@ -53,24 +53,23 @@ _TMP: Final = r"(?P<tmp>(?:/private)?/(?:var/)?tmp/[^\s'\"<>|:,)]+|\\Temp\\[^\s'
 _TMP_INSIDE: Final = _TMP.replace("<tmp>", "<tmp_>")
 _ADDRESS: Final = r"(?P<addr>\b0x[0-9a-fA-F]{4,}\b)"
 _HEX: Final = (
-    r"(?P<hex>\b(?=[0-9a-f]{7})(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b"
+    r"(?P<hex>\b(?=[0-9a-f]{6})(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{6,64}\b"
     r"|\b(?=[0-9A-F]{12})(?=[0-9A-F]*\d)(?=[0-9A-F]*[A-F])[0-9A-F]{12,64}\b"
     r"|\b[a-z]{2,8}_(?=[A-Za-z]{0,64}\d)[0-9A-Za-z]{16,64}\b)"
 )
 _LONG_HEX: Final = r"(?P<hex>\b(?=[0-9a-fA-F]{16})(?=[0-9a-fA-F]*\d)(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{16,64}\b)"
 _EPOCH: Final = r"(?P<epoch>\b1[5-9]\d{8}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b)"
-_SHORT_TIME: Final = r"ns|us|µs|ms|msec|millis(?:econds?)?|s|secs?|seconds?"
+_SHORT_TIME: Final = (
+    r"(?:(?:ns|us|µs|ms|msec|millis(?:econds?)?|s|secs?|seconds?|sek(?:unden?)?|segundos?|secondes?|secondi|saniye|sn"
+    r"|detik|giây|мс|сек(?:унд[аы]?)?)\b|毫秒|秒|ミリ秒|밀리초|초)"
+)
+"""A second or less. Behind a unit of a script without spaces, the next word may begin at once."""
+_TIME: Final = r"\b\d+(?:[.,]\d+)? ?(?=[a-zµмс毫秒ミ밀초])"
+_SINCE: Final = r"(?: (?:ago|elapsed))?"
 _COMPOUND: Final = r"\b(?:\d+h ?)?\d+m ?\d+(?:\.\d+)?s\b|"
-_LASTED: Final = (
-    r"(?P<lasted>"
-    + _COMPOUND
-    + r"\b\d+(?:\.\d+)? ?(?=[a-zµ])(?:"
-    + _SHORT_TIME
-    + r"|mins?|minutes?|hours?|hrs?|days?)\b(?: (?:ago|elapsed))?)"
-)
-_LASTED_SHORT: Final = (
-    r"(?P<lasted>" + _COMPOUND + r"\b\d+(?:\.\d+)? ?(?=[a-zµ])(?:" + _SHORT_TIME + r")\b(?: (?:ago|elapsed))?)"
-)
+_LASTED: Final = rf"(?P<lasted>{_COMPOUND}{_TIME}(?:{_SHORT_TIME}|(?:mins?|minutes?|hours?|hrs?|days?)\b){_SINCE})"
+_LASTED_SHORT: Final = rf"(?P<lasted>{_COMPOUND}{_TIME}{_SHORT_TIME}{_SINCE})"
+_LASTED_INSIDE: Final = rf"(?P<lasted__>(?<=[^\W\da-zA-Z_]){_TIME[2:]}{_SHORT_TIME})"
 _RATE: Final = r"(?P<rate>\b\d+(?:[.,]\d+)? ?(?:[kKMGT]i?)?(?:B|bit|it)/s(?:ec)?\b)"
 """Of a transfer or a progress bar. Other rates, of wind or of requests, are readings."""
 _NUMBERED: Final = r")(?: ?(?:id|no|number|num|count))?[ :=#.(\[]{1,3}\d+(?:\.\d+)?\b)"
@@ -100,12 +99,12 @@ def _any(inside: str, first: str, *forms: str) -> re.Pattern[str]:
 _TIMES: Final = (rf"(?P<date>{_DATE})", rf"(?P<clock>\b{_CLOCK})")
 _STAMPS: Final = (rf"(?P<date>{_STAMP})", rf"(?P<clock>\b{_SECONDS_CLOCK})")
 _ALL: Final = _any(
-    rf"(?P<date_>{_DATE})|{_TMP_INSIDE}",
+    rf"(?P<date_>{_DATE})|{_TMP_INSIDE}|{_LASTED_INSIDE}",
     r"\d#/\\a-zA-FIJLMNOPRSTW",
     _UUID, *_TIMES, _TMP, _ADDRESS, _HEX, _EPOCH, _RATE, _LASTED, _CELL, _ATTEMPT, _SYSLOG, _POSITION, _BUILD_STEP,
 )  # fmt: skip
 _NOISE: Final = _any(
-    rf"(?P<date_>{_STAMP})|{_TMP_INSIDE}",
+    rf"(?P<date_>{_STAMP})|{_TMP_INSIDE}|{_LASTED_INSIDE}",
     r"\d/\\a-flnprstA-FJLMNOPRSTW",
     _UUID, *_STAMPS, _TMP, _ADDRESS, _LONG_HEX, _EPOCH, _RATE, _LASTED_SHORT, _ATTEMPT, _SYSLOG,
 )  # fmt: skip
@@ -329,8 +328,9 @@ def _may_hold_noise_in_any_script(text: str) -> bool:
 _OTHER_DIGIT: Final = re.compile(r"[^\D0-9]")
 _OTHER_LETTER: Final = re.compile("[\u0130\u0131\u017f]")
 """The letters beyond ASCII that are an ``i`` or an ``s`` regardless of case."""
-_DIGITS_AND_UNITS: Final = bytes.maketrans(b"123456789mnu\xc2", b"000000000ssss")
-"""Digits become one, and so do the bytes with which a unit of ``_NOISY_NUMBER`` begins."""
+_UNITS: Final = b"mnudg\xc2\xd0\xd1\xe3\xe6\xe7\xeb\xec"
+_DIGITS_AND_UNITS: Final = bytes.maketrans(b"123456789" + _UNITS, b"000000000" + b"s" * len(_UNITS))
+"""Digits become one, and so do the first bytes of the units in ``_NOISY_NUMBER``."""
 _HEX_DIGITS: Final = bytes.maketrans(b"0123456789abcdeABCDEF", b"f" * 21)
 _NAMES: Final = tuple(
     (
@@ -344,7 +344,7 @@ _NAME_ENDS: Final = bytes.maketrans(
 )
 """Digits become one, marks before a number too, and so do the letters with which ``_NAMES`` end."""
 _NUMBERS_AFTER_NAME: Final = (b"t 0", b"t  0", b"t   0")
-_NOISY_NUMBER: Final = re.compile(rf"\dm ?\d|\d(?::\d{{2}}:\d{{2}}|\d{{9}}| ?(?:{_SHORT_TIME})\b)")
+_NOISY_NUMBER: Final = re.compile(rf"\dm ?\d|\d(?::\d{{2}}:\d{{2}}|\d{{9}}| ?{_SHORT_TIME})")
 _HEX_RUN: Final = re.compile(r"[0-9a-fA-F][0-9a-fA-F]{7}(?:[0-9a-fA-F]{8}|-[0-9a-fA-F]{4}-)")
 """A long id or the head of a uuid. A short hash, as in most listings, is nothing that the masks would replace."""
 _MARK: Final = r"[ :=#.(\[]"

@@ -224,12 +224,13 @@ class Reader:
             failed_again = failed_before and seen.outcome == ERROR and not step.stated
             seen.fails_otherwise = failed_again and checksum(seen.signature or "") != run.failure
             put_off = not seen.in_a_row and _is_put_off_again(run, seen) and not _has_advanced(state, seen)
+            exact = seen.result
             # nothing was done between two failures of one call: other words for the failure are nothing new
             if failed_again and not _has_advanced(state, seen):
                 seen.result = history.results[previous]
             else:
                 seen.result = self._normalise_volatile(state, run, seen, previous)
-            seen.noisy = history.results[previous] == seen.result
+            seen.noisy = history.results[previous] == seen.result or seen.result not in (exact, UNKNOWN)
             seen.progress = seen.result_changed = not (seen.noisy or put_off) and seen.outcome != DENIED
             if seen.result_changed or put_off:
                 seen.form = UNKNOWN
@@ -305,8 +306,11 @@ class Reader:
             vocabulary, is_paraphrase = before.add(text)
             profile, noise = profile._replace(vocabulary=list(vocabulary)), noise or is_paraphrase
         seen.under_way = noise and profile.shows_age
-        state.noise = _with_profile(state.noise, key, profile)
-        return run.history.results[previous] if noise else seen.result
+        symbol = run.history.results[previous]
+        if not noise:
+            symbol = (known.symbol_of(profile.masked) if known is not None else UNKNOWN) or seen.result
+        state.noise = _with_profile(state.noise, key, profile.with_answer(known, symbol))
+        return symbol
 
     def _count_old_states(self, run: Run, seen: Observation) -> None:
         """Count the steps in a row that described nothing but states that were there before."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import islice, repeat
 from typing import Any, Final, NamedTuple
 
-from trajectory_guard.core.fingerprints import digest64, parse_json_or_lines, text_bytes
+from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, digest64, parse_json_or_lines, text_bytes
 from trajectory_guard.core.masking import (
     CAMEL,
     ages_in,
@@ -39,6 +39,7 @@ TIMES_KEPT: Final = 2
 TIMES_TIMED: Final = 3
 """The same for any figure: a count may grow at the same speed for a while."""
 _TOKEN_BYTES: Final = 4
+_KEPT_ANSWERS: Final = 4
 MAX_VOLATILE_CHARS: Final = 200
 _MASKS: Final = re.compile(r"<[a-z]{2,8}>")
 _PROGRESS: Final = re.compile(
@@ -144,7 +145,8 @@ class NoiseProfile(NamedTuple):
     ``since``, ``grown``: when the latter series began, seconds, and by how much its figures have grown; ``stride``,
     ``strides``: by how much the only figure that differed has moved, and how often in a row;
     ``shares``: what the answer says is done, and of how much, in pairs; ``unordered``: hash of the answer without its
-    order; ``reordered``: it is that of the answer before; ``vocabulary``: the words of all answers.
+    order; ``reordered``: it is that of the answer before; ``vocabulary``: the words of all answers; ``earlier``: the masked
+    forms of the last answers that were new, each before the symbol of its result.
     """
 
     masked: str
@@ -165,6 +167,7 @@ class NoiseProfile(NamedTuple):
     unordered: str = ""
     reordered: bool = False
     vocabulary: list[Any] = []  # noqa: RUF012  never mutated
+    earlier: list[str] = []  # noqa: RUF012  never mutated
 
     @property
     def shows_age(self) -> bool:
@@ -180,6 +183,18 @@ class NoiseProfile(NamedTuple):
     def moves_on(self) -> bool:
         """Whether one figure moves by the same amount each time, and not by the clock: a position, a level."""
         return self.strides >= _STRIDES and not self.timed
+
+    def symbol_of(self, masked: str) -> Symbol:
+        """The symbol of an earlier answer of this masked form, ``UNKNOWN`` without one."""
+        forms = self.earlier[::2]
+        return bytes.fromhex(self.earlier[2 * forms.index(masked) + 1]) if masked in forms else UNKNOWN
+
+    def with_answer(self, before: NoiseProfile | None, symbol: Symbol) -> NoiseProfile:
+        """This profile with the earlier answers of ``before`` and the newest, whose result has this symbol."""
+        known = before.earlier if before is not None else []
+        if self.masked in known[::2]:
+            return self._replace(earlier=known)
+        return self._replace(earlier=[*known[2 - 2 * _KEPT_ANSWERS :], self.masked, symbol.hex()])
 
     def has_advanced(self, shares: list[float]) -> bool:
         """Whether ``shares`` (see ``shares_in``) say that more is done than the answer before said, of as much."""
