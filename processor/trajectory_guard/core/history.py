@@ -340,7 +340,7 @@ class UsageWindow:
     def to_plain(self) -> dict[str, Any]:
         """JSON-able."""
         return {
-            "start": self.start, "tokens": list(self.tokens), "costs": list(self.costs),
+            "start": self.start, "tokens": list(self.tokens), "costs": [cost or 0 for cost in self.costs],
             "unpriced": [[at, *one] for at, one in self.unpriced],
         }  # fmt: skip
 

@@ -60,11 +60,11 @@ _HEX: Final = (
 _LONG_HEX: Final = r"(?P<hex>\b(?=[0-9a-fA-F]{16})(?=[0-9a-fA-F]*\d)(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{16,64}\b)"
 _EPOCH: Final = r"(?P<epoch>\b1[5-9]\d{8}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b)"
 _SHORT_TIME: Final = (
-    r"(?:(?:ns|us|µs|ms|msec|millis(?:econds?)?|s|secs?|seconds?|sek(?:unden?)?|segundos?|secondes?|secondi|saniye|sn"
+    r"(?:(?:ns|us|µs|ms|msec|millis(?:econds?)?|s|[Ss](?:ecs?|econd[eis]?|econdes|ek(?:unden?)?|egundos?|aniye)|sn"
     r"|detik|giây|мс|сек(?:унд[аы]?)?)\b|毫秒|秒|ミリ秒|밀리초|초)"
 )
 """A second or less. Behind a unit of a script without spaces, the next word may begin at once."""
-_TIME: Final = r"\b\d+(?:[.,]\d+)? ?(?=[a-zµмс毫秒ミ밀초])"
+_TIME: Final = r"\b\d+(?:[.,]\d+)? ?(?=[a-zSµмс毫秒ミ밀초])"
 _SINCE: Final = r"(?: (?:ago|elapsed))?"
 _COMPOUND: Final = r"\b(?:\d+h ?)?\d+m ?\d+(?:\.\d+)?s\b|"
 _LASTED: Final = rf"(?P<lasted>{_COMPOUND}{_TIME}(?:{_SHORT_TIME}|(?:mins?|minutes?|hours?|hrs?|days?)\b){_SINCE})"
@@ -328,7 +328,7 @@ def _may_hold_noise_in_any_script(text: str) -> bool:
 _OTHER_DIGIT: Final = re.compile(r"[^\D0-9]")
 _OTHER_LETTER: Final = re.compile("[\u0130\u0131\u017f]")
 """The letters beyond ASCII that are an ``i`` or an ``s`` regardless of case."""
-_UNITS: Final = b"mnudg\xc2\xd0\xd1\xe3\xe6\xe7\xeb\xec"
+_UNITS: Final = b"mnudgS\xc2\xd0\xd1\xe3\xe6\xe7\xeb\xec"
 _DIGITS_AND_UNITS: Final = bytes.maketrans(b"123456789" + _UNITS, b"000000000" + b"s" * len(_UNITS))
 """Digits become one, and so do the first bytes of the units in ``_NOISY_NUMBER``."""
 _HEX_DIGITS: Final = bytes.maketrans(b"0123456789abcdeABCDEF", b"f" * 21)

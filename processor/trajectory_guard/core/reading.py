@@ -299,16 +299,17 @@ class Reader:
             may_be_under_way = max(profile.ages, default=0.0) >= 1.0  # seconds: for so long already
             noise = run.dated_as(seen.call) == masked and not may_be_under_way
             run.note_dated(seen.call, masked)
-        noise = noise and not (new_calls and was_written(run.written, text))
+        shows_edit = new_calls and was_written(run.written, text)
+        noise = noise and not shows_edit
         noise = (noise and (makes or not profile.moves_on)) or profile.is_timed or (profile.reordered and not new_calls)
         if seen.in_a_row:
             before = Vocabulary(*known.vocabulary) if known is not None else Vocabulary()
             vocabulary, is_paraphrase = before.add(text)
             profile, noise = profile._replace(vocabulary=list(vocabulary)), noise or is_paraphrase
         seen.under_way = noise and profile.shows_age
-        symbol = run.history.results[previous]
-        if not noise:
-            symbol = (known.symbol_of(profile.masked) if known is not None else UNKNOWN) or seen.result
+        symbol = run.history.results[previous] if noise else seen.result
+        if not noise and not shows_edit and known is not None and known.masked != profile.masked:
+            symbol = known.symbol_of(profile.masked) or symbol
         state.noise = _with_profile(state.noise, key, profile.with_answer(known, symbol))
         return symbol
 

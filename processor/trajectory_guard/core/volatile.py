@@ -39,7 +39,8 @@ TIMES_KEPT: Final = 2
 TIMES_TIMED: Final = 3
 """The same for any figure: a count may grow at the same speed for a while."""
 _TOKEN_BYTES: Final = 4
-_KEPT_ANSWERS: Final = 4
+_KEPT_ANSWERS: Final = 3
+_FORM_DIGITS: Final = 8
 MAX_VOLATILE_CHARS: Final = 200
 _MASKS: Final = re.compile(r"<[a-z]{2,8}>")
 _PROGRESS: Final = re.compile(
@@ -145,8 +146,8 @@ class NoiseProfile(NamedTuple):
     ``since``, ``grown``: when the latter series began, seconds, and by how much its figures have grown; ``stride``,
     ``strides``: by how much the only figure that differed has moved, and how often in a row;
     ``shares``: what the answer says is done, and of how much, in pairs; ``unordered``: hash of the answer without its
-    order; ``reordered``: it is that of the answer before; ``vocabulary``: the words of all answers; ``earlier``: the masked
-    forms of the last answers that were new, each before the symbol of its result.
+    order; ``reordered``: it is that of the answer before; ``vocabulary``: the words of all answers; ``earlier``: of
+    the last answers that were new, the beginning of the masked form, and the symbol of the result.
     """
 
     masked: str
@@ -186,15 +187,14 @@ class NoiseProfile(NamedTuple):
 
     def symbol_of(self, masked: str) -> Symbol:
         """The symbol of an earlier answer of this masked form, ``UNKNOWN`` without one."""
-        forms = self.earlier[::2]
-        return bytes.fromhex(self.earlier[2 * forms.index(masked) + 1]) if masked in forms else UNKNOWN
+        known = [one for one in self.earlier if one.startswith(masked[:_FORM_DIGITS])]
+        return bytes.fromhex(known[0][_FORM_DIGITS:]) if known else UNKNOWN
 
     def with_answer(self, before: NoiseProfile | None, symbol: Symbol) -> NoiseProfile:
         """This profile with the earlier answers of ``before`` and the newest, whose result has this symbol."""
-        known = before.earlier if before is not None else []
-        if self.masked in known[::2]:
-            return self._replace(earlier=known)
-        return self._replace(earlier=[*known[2 - 2 * _KEPT_ANSWERS :], self.masked, symbol.hex()])
+        earlier = before.earlier if before is not None else []
+        newest = self.masked[:_FORM_DIGITS] + symbol.hex()
+        return self._replace(earlier=earlier if newest in earlier else [*earlier[1 - _KEPT_ANSWERS :], newest])
 
     def has_advanced(self, shares: list[float]) -> bool:
         """Whether ``shares`` (see ``shares_in``) say that more is done than the answer before said, of as much."""
