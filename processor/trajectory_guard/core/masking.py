@@ -75,7 +75,7 @@ _RATE: Final = r"(?P<rate>\b\d+(?:[.,]\d+)? ?(?:[kKMGT]i?)?(?:B|bit|it)/s(?:ec)?
 _NUMBERED: Final = r")(?: ?(?:id|no|number|num|count))?[ :=#.(\[]{1,3}\d+(?:\.\d+)?\b)"
 _COUNTED: Final = (
     r"(?:attempt|retry|retries|try|tries|pid|process|thread|tid|req(?:uest)?|trace|span|session|seed|nonce|timestamp"
-    r"|ts|(?:duration|elapsed|latency|took)_ms)"
+    r"|(?<!\.)ts|(?:duration|elapsed|latency|took)_ms)"
 )
 _ATTEMPT: Final = r"(?P<count>\b(?=[adelnprstADELNPRST])(?i:" + _COUNTED + _NUMBERED
 _POSITION: Final = (

@@ -158,6 +158,8 @@ class Observation:
         fails_otherwise: the call failed in a row, and reports another error than before.
         under_way: the results of this call show an age that grows by the time that passes between the calls.
         result_changed: the call was made before, and this time it returned another result.
+        failed_alike_at: indices of the series of failures of this call, this one included, that differ in nothing but
+            figures which go up and down; empty if they are few.
         varies: the newest steps were this very call, and returned a few values in no order, this one among them.
         repeats: number of times this call returned this result since the last progress, this step included. Eight
             equal calls of one model message are one time, each further one is another.
@@ -222,6 +224,7 @@ class Observation:
     fails_otherwise = False
     under_way = False
     result_changed = False
+    failed_alike_at: tuple[int, ...] = ()
     varies = False
     repeats = 0
     made = 1

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import Any, Final
 
 from trajectory_guard.core import policy as ladder_policy
+from trajectory_guard.core.alike_failures import AlikeFailures
 from trajectory_guard.core.envelope import unfiltered
 from trajectory_guard.core.failures import complains, read_outcome, reads_as_error, signature_of
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, checksum, digest64, text_bytes
@@ -310,6 +312,13 @@ class Reader:
         symbol = run.history.results[previous] if noise else seen.result
         if not noise and not shows_edit and known is not None and known.masked != profile.masked:
             symbol = known.symbol_of(profile.masked) or symbol
+        if seen.outcome == ERROR and not seen.in_a_row:
+            failures = AlikeFailures.from_plain(known.failures if known is not None else [])
+            failures = failures.with_failure(text, run.written)
+            profile = profile._replace(failures=failures.to_plain())
+            if failures.says_nothing_new:
+                calls = islice(run.history.calls.occurrences(seen.call), failures.times - 1)
+                seen.failed_alike_at = (*reversed(tuple(calls)), seen.index)
         state.noise = _with_profile(state.noise, key, profile.with_answer(known, symbol))
         return symbol
 
@@ -377,7 +386,7 @@ def _has_advanced(state: TrajectoryState, seen: Observation) -> bool:
 def _with_profile(noise: dict[str, list[Any]], key: str, profile: NoiseProfile) -> dict[str, list[Any]]:
     """The noise profiles with this one as the newest, at most ``MAX_NOISE_PROFILES`` of them."""
     learned = {call: one for call, one in noise.items() if call != key}
-    learned[key] = list(profile)
+    learned[key] = profile.to_plain()
     return dict(list(learned.items())[-MAX_NOISE_PROFILES:])
 
 

@@ -147,7 +147,8 @@ class NoiseProfile(NamedTuple):
     ``strides``: by how much the only figure that differed has moved, and how often in a row;
     ``shares``: what the answer says is done, and of how much, in pairs; ``unordered``: hash of the answer without its
     order; ``reordered``: it is that of the answer before; ``vocabulary``: the words of all answers; ``earlier``: of
-    the last answers that were new, the beginning of the masked form, and the symbol of the result.
+    the last answers that were new, the beginning of the masked form, and the symbol of the result;
+    ``failures``: the ``AlikeFailures`` that the call is in.
     """
 
     masked: str
@@ -169,6 +170,7 @@ class NoiseProfile(NamedTuple):
     reordered: bool = False
     vocabulary: list[Any] = []  # noqa: RUF012  never mutated
     earlier: list[str] = []  # noqa: RUF012  never mutated
+    failures: list[Any] = []  # noqa: RUF012  never mutated
 
     @property
     def shows_age(self) -> bool:
@@ -184,6 +186,13 @@ class NoiseProfile(NamedTuple):
     def moves_on(self) -> bool:
         """Whether one figure moves by the same amount each time, and not by the clock: a position, a level."""
         return self.strides >= _STRIDES and not self.timed
+
+    def to_plain(self) -> list[Any]:
+        """JSON-able; empty lists at the end take no room."""
+        plain = list(self)
+        while plain[-1] == []:
+            plain.pop()
+        return plain
 
     def symbol_of(self, masked: str) -> Symbol:
         """The symbol of an earlier answer of this masked form, ``UNKNOWN`` without one."""

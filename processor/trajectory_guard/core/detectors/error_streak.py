@@ -144,12 +144,14 @@ class ErrorStreak(Detector):
     run. A list is left alone up to the 30th failure in a row if the tool has found something in this run, or fails in
     several ways, and as long as the share of its entries that fail explains so many in a row. Progress of the same tool
     ends the streak, and so does an error that names another part of the call than the one before, which is gone by
-    then: one fault after the other is being mended. Errors that pass by themselves (time-outs, rate limits, 5xx) are
-    waiting; without a pause, and where one thing is tried in ever new ways, the fifth try is one too many. So is the
-    fifth command that was killed by a time limit. Six model turns in which all calls failed with one line count
-    whatever tools were called, and so do six whose failures show neither text nor class. So does one tool that fails
-    like that, or with one text where no arguments are recorded, in sixteen turns of at most 48 steps, and never
-    succeeds in between; what succeeds in between may be work, so this leads to nudges only.
+    then: one fault after the other is being mended. A command that is run after each edit and fails otherwise is
+    work, but not at the sixth time, if nothing but figures differs, and each goes up and down. Errors that pass by
+    themselves (time-outs, rate limits, 5xx) are waiting; without a pause, and where one thing is tried in ever new
+    ways, the fifth try is one too many. So is the fifth command that was killed by a time limit. Six model turns in
+    which all calls failed with one line count whatever tools were called, and so do six whose failures show neither
+    text nor class. So does one tool that fails like that, or with one text where no arguments are recorded, in
+    sixteen turns of at most 48 steps, and never succeeds in between; what succeeds in between may be work, so this
+    leads to nudges only.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> names = ("user", "users", "user_id", "id")
@@ -199,6 +201,8 @@ class ErrorStreak(Detector):
         if seen.result_changed:  # the same command fails otherwise than before, as tests do that are being mended
             tool = _digest(seen.tool)
             self.recent = tuple(one for one in self.recent if one.tool != tool)
+            if seen.failed_alike_at:
+                return self._found_at(seen, 1.0, seen.failed_alike_at, Certainty.ACKNOWLEDGED)
             return None
         program = runs_program(seen)
         entry = entry_of(seen, program=program)

@@ -1,0 +1,69 @@
+"""A command that fails once more after each edit: in the same words, or with something that moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.core.test_lists_and_limits import nudged, steps, stopped
+from tests.helpers import evaluate
+
+WANDERING = (11, 4, 23, 9, 17, 2, 31, 8, 14, 5)
+STUCK: dict[str, Callable[[int], tuple[str, str]]] = {
+    "addresses, lines and goroutines": lambda at: (
+        f"// guard {at}",
+        f"WARNING: DATA RACE\nWrite by goroutine {WANDERING[at]}:\n  cache.evict() lru.go:{90 + WANDERING[at]}\n"
+        f"--- FAIL: TestEvict ({WANDERING[at]}.79s)\nexit status 1",
+    ),
+    "the version that was just written": lambda at: (
+        f"implementation 'com.acme:sync:1.{at}.0'",
+        f"FAILURE: Build failed with an exception.\n> Could not find com.acme:sync:1.{at}.0.",
+    ),
+    "ids and seconds in Japanese": lambda at: (
+        f"試行 {at}",
+        f"エラー: 接続先の証明書が無効です (要求 {WANDERING[at] * 7919 % 100003:05d}、{WANDERING[at]}秒)",
+    ),
+    "name of a pod": lambda at: (
+        f"limits: {at}",
+        f"error: pod worker-7f{WANDERING[at]}c{at}d8 exited with code 137 at attempt {WANDERING[at]}",
+    ),
+    "column of one error in Spanish": lambda at: (
+        f"-- prueba {at}",
+        f"ERROR: no existe la columna «importe», línea 3, posición {40 + WANDERING[at]}",
+    ),
+}
+WORKING: dict[str, Callable[[int], tuple[str, str]]] = {
+    "fewer failures": lambda at: (f"# fix {at}", f"FAILED: {12 - at} failed, {80 + at} passed in {WANDERING[at]}.1s"),
+    "the next place": lambda at: (
+        f"// semicolon {at}", f"app.ts:{10 * at + 7}: error TS1005: ';' expected ({WANDERING[at]} ms)",
+    ),
+    "another name": lambda at: (
+        f"let {'abcdefghij'[at]}", f"main.c:{WANDERING[at]}: error: '{'abcdefghij'[at] * 3}' undeclared here",
+    ),
+    "slow progress": lambda at: (f"lr = 0.{at}", f"FAILED: accuracy 0.{70 + at // 3} is below 0.90, seed {WANDERING[at]}"),
+}  # fmt: skip
+
+
+def laps(report: Callable[[int], tuple[str, str]]) -> list[tuple[Any, ...]]:
+    """An edit and a failing build, ten times."""
+    calls: list[tuple[Any, ...]] = []
+    for at in range(10):
+        edit, failure = report(at)
+        calls.append(("write_file", {"path": "src/unit", "content": edit}, "written"))
+        calls.append(("run", {"command": "make check"}, failure, "error"))
+    return calls
+
+
+@pytest.mark.parametrize("kind", STUCK)
+def test_failures_that_differ_in_figures_which_go_up_and_down_are_one(kind: str) -> None:
+    at = nudged(evaluate(steps(laps(STUCK[kind]), gap=9.0)))
+    assert at is not None
+    assert at <= 15  # the eighth failure
+
+
+@pytest.mark.parametrize("kind", WORKING)
+def test_failures_of_which_something_moves_in_one_direction_are_work(kind: str) -> None:
+    verdicts = evaluate(steps(laps(WORKING[kind]), gap=9.0))
+    assert (nudged(verdicts), stopped(verdicts)) == (None, None)
