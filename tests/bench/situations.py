@@ -32,6 +32,7 @@ SETS: Final = (
     "thirteenth",
     "fourteenth",
     "fifteenth",
+    "sixteenth",
 )
 """See ``tests/data/README.md``: which of them the rules were tuned on."""
 
