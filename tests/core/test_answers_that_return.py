@@ -52,3 +52,9 @@ def test_reports_that_say_something_else_each_time_are_none(kind: str) -> None:
     edits = [(*one[:1], {**one[1], "new": f"{one[1]['new']}-{at}"}, one[2]) if one[0] == "edit_file" else one
              for at, one in enumerate(calls)]  # fmt: skip
     assert nudged(evaluate(steps(edits))) is None
+
+
+def test_a_code_that_has_no_letter_by_chance_is_as_little_news_as_the_others() -> None:
+    codes = ("7b6694a1d1", "0f0e1c980a", "ad6cb9a234", "2e15c3d229", "4471930265", "bfa471eeb0", "9c01d7e2aa")
+    calls = [("invoices", {"order": "R-3301"}, f"Order R-3301 has no invoice (query {code})") for code in codes]
+    assert nudged(evaluate(steps(calls))) == 5

@@ -308,10 +308,10 @@ def learn(
         return fresh, profile is not None and profile.masked == masked
     changed = [at for at in range(len(parts)) if _differs(before, tokens, at)]
     streaks = [profile.streaks[at] + 1 if at in changed else 0 for at in range(len(parts))]
-    numbers = _numbers(
-        parts, {place: (value, ups, downs, ones) for place, value, ups, downs, ones in profile.numbers}, makes
-    )
+    known = {place: (value, ups, downs, ones) for place, value, ups, downs, ones in profile.numbers}
+    numbers = _numbers(parts, known, makes)
     wild = {place for place, _, ups, downs, ones in numbers if (ups and downs) or _is_serial(parts[place], ones)}
+    wild.update(place for place, *_ in numbers if place not in known)  # a code before: by chance without a letter now
     noise = profile.masked == masked or _is_noise(parts, changed, streaks, wild, repeats, makes=makes)
     return NoiseProfile(masked, tokens.hex(), streaks, numbers), noise
 
