@@ -269,17 +269,19 @@ class History:
         return len(again) > 1 and sum(changes) >= _LEAST_CHANGES and stays < _MAX_STAY and not in_turns
 
     def to_plain(self) -> dict[str, Any]:
-        """JSON-able."""
+        """JSON-able. Of places that follow each other, as those of the only run do, the first is enough."""
+        places = self.places
+        in_a_row = places and places[-1] - places[0] == len(places) - 1
         return {
             "capacity": self.capacity,
             "start": self.calls.start,
             "calls": self.calls.data.hex(),
             "results": self.results.data.hex(),
             "forms": self.forms.data.hex(),
-            "places": list(self.places),
+            "places": [places[0]] if in_a_row else list(places),
             "starts": list(self.starts),
             "batches": list(self.batches),
-            "tallies": [[at, *tally] for at, tally in self.tallies.items()],
+            "tallies": [[at, *tally] for at, tally in self.tallies.items()] if self.tallies else [],
         }
 
     @classmethod
@@ -288,7 +290,10 @@ class History:
         history = cls(data["capacity"])
         for name in ("calls", "results", "forms"):
             setattr(history, name, Ring(data["capacity"], bytes.fromhex(data[name]), data["start"]))
-        history.places, history.starts = array("Q", data["places"]), array("d", data["starts"])
+        places, history.starts = data["places"], array("d", data["starts"])
+        if len(places) < len(history.starts):
+            places = range(places[0], places[0] + len(history.starts))
+        history.places = array("Q", places)
         history.batches = array("H", data["batches"])
         history.tallies = {at: (made, alike, copies) for at, made, alike, copies in data["tallies"]}
         return history
@@ -340,7 +345,7 @@ class UsageWindow:
     def to_plain(self) -> dict[str, Any]:
         """JSON-able."""
         return {
-            "start": self.start, "tokens": list(self.tokens), "costs": [cost or 0 for cost in self.costs],
+            "start": self.start, "tokens": list(self.tokens), "costs": list(self.costs),
             "unpriced": [[at, *one] for at, one in self.unpriced],
         }  # fmt: skip
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
+from trajectory_guard.core.empty_answers import finds_nothing
 from trajectory_guard.core.error_text import (
     ERROR_WORDS,
     answer_in,
@@ -191,9 +192,11 @@ def _is_empty_wrapper(text: str) -> bool:
             return is_empty_result(only)
     found = [value[key] for key in _RESULT_KEYS if key in value]
     if not found or any(item not in ([], {}, "", None) for item in found):
-        return _counts_nothing(value)
-    return len(value) <= len(found) + 2 or all(
-        _is_incidental(item) for key, item in value.items() if key not in _RESULT_KEYS
+        return _counts_nothing(value) or finds_nothing(value)
+    return (
+        len(value) <= len(found) + 2
+        or all(_is_incidental(item) for key, item in value.items() if key not in _RESULT_KEYS)
+        or finds_nothing(value)
     )
 
 

@@ -301,8 +301,7 @@ class Reader:
             may_be_under_way = max(profile.ages, default=0.0) >= 1.0  # seconds: for so long already
             noise = run.dated_as(seen.call) == masked and not may_be_under_way
             run.note_dated(seen.call, masked)
-        shows_edit = new_calls and was_written(run.written, text)
-        noise = noise and not shows_edit
+        noise = noise and not (new_calls and was_written(run.written, text))
         noise = (noise and (makes or not profile.moves_on)) or profile.is_timed or (profile.reordered and not new_calls)
         if seen.in_a_row:
             before = Vocabulary(*known.vocabulary) if known is not None else Vocabulary()
@@ -310,8 +309,10 @@ class Reader:
             profile, noise = profile._replace(vocabulary=list(vocabulary)), noise or is_paraphrase
         seen.under_way = noise and profile.shows_age
         symbol = run.history.results[previous] if noise else seen.result
-        if not noise and not shows_edit and known is not None and known.masked != profile.masked:
-            symbol = known.symbol_of(profile.masked) or symbol
+        if not noise and known is not None and known.masked != profile.masked:
+            earlier = known.symbol_of(profile.masked)
+            if earlier and not (new_calls and was_written(run.written, text)):
+                symbol = earlier
         if seen.outcome == ERROR and not seen.in_a_row:
             failures = AlikeFailures.from_plain(known.failures if known is not None else [])
             failures = failures.with_failure(text, run.written)
@@ -386,7 +387,9 @@ def _has_advanced(state: TrajectoryState, seen: Observation) -> bool:
 def _with_profile(noise: dict[str, list[Any]], key: str, profile: NoiseProfile) -> dict[str, list[Any]]:
     """The noise profiles with this one as the newest, at most ``MAX_NOISE_PROFILES`` of them."""
     learned = {call: one for call, one in noise.items() if call != key}
-    learned[key] = profile.to_plain()
+    learned[key] = plain = list(profile)
+    while plain[-1] == []:  # defaults, which need no room
+        plain.pop()
     return dict(list(learned.items())[-MAX_NOISE_PROFILES:])
 
 

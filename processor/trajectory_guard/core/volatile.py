@@ -187,13 +187,6 @@ class NoiseProfile(NamedTuple):
         """Whether one figure moves by the same amount each time, and not by the clock: a position, a level."""
         return self.strides >= _STRIDES and not self.timed
 
-    def to_plain(self) -> list[Any]:
-        """JSON-able; empty lists at the end take no room."""
-        plain = list(self)
-        while plain[-1] == []:
-            plain.pop()
-        return plain
-
     def symbol_of(self, masked: str) -> Symbol:
         """The symbol of an earlier answer of this masked form, ``UNKNOWN`` without one."""
         known = [one for one in self.earlier if one.startswith(masked[:_FORM_DIGITS])]

@@ -1,0 +1,100 @@
+"""Objects with which services answer a search that found nothing, in the forms of their APIs.
+
+Elasticsearch, Solr, Algolia, GraphQL, Kubernetes and many others wrap an empty list into objects with counts, paging,
+timings and the query. Nothing but the empty list is the answer.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from trajectory_guard.core.masking import CAMEL, is_volatile_key
+
+_MAX_DEPTH: Final = 4
+_RESULTS: Final = re.compile(
+    r"\A(?:\w+_)?(?:results?|data|items?|hits|matches|rows|documents|docs|records|entries|nodes|edges|values?|search|list"
+    r"|ids|(?:first|next)_batch)\Z",
+    re.IGNORECASE,
+)
+_PROBLEMS: Final = re.compile(r"issues|messages|alerts", re.IGNORECASE)
+"""Lists of these may be what a check has found wrong; beside paging, they are what was searched."""
+_PAGING: Final = re.compile(
+    r"(?<![^\W_])(?:page|pages|paging|pagination|pageinfo|limit|offset|start|startat|from|first|last|next|per|max\w*|cursor)"
+    r"(?![^\W_])",
+    re.IGNORECASE,
+)
+_FOLLOWING: Final = re.compile(r"(?<![^\W_])(?:next|more|cursor)(?![^\W_])", re.IGNORECASE)
+_ASIDE: Final = re.compile(
+    r"\A_|(?<![^\W_])(?:meta\w*|header|usage|units|time|took|version|out_of|params|request|query|q|original|size|ok|code"
+    r"|score)(?![^\W_])",
+    re.IGNORECASE,
+)
+_SAID: Final = re.compile(
+    r"(?<![^\W_])(?:answer|hint|next|more|cursor|message|text|summary|output|content|error|reason|warning)(?![^\W_])",
+    re.I,
+)
+_COMPLETED: Final = re.compile(r"(?<![^\W_])(?:ok|success|done|complete|exhaustive)(?![^\W_])", re.IGNORECASE)
+
+
+def finds_nothing(answer: dict[str, Any]) -> bool:
+    """Whether an object is the answer to a search that found nothing: lists of results, all empty, and no figures.
+
+    Counts of 0, paging, timings, the query and names beside the lists say nothing; a list of another name, a figure, a
+    sentence or a flag does.
+
+    >>> finds_nothing({"took": 3, "hits": {"total": {"value": 0, "relation": "eq"}, "hits": []}})
+    True
+    >>> finds_nothing({"data": {"orders": {"nodes": [], "pageInfo": {"hasNextPage": False, "endCursor": None}}}})
+    True
+    >>> finds_nothing({"hits": [], "aggregations": {"mean": {"value": 7.5}}}), finds_nothing({"tags": [], "id": 7})
+    (False, False)
+    """
+    return _holds_only_empty_lists(answer, _MAX_DEPTH) is True
+
+
+def _holds_only_empty_lists(value: dict[str, Any], depth: int) -> bool | None:
+    """Whether an object holds a list of results, and it is empty; None if one of its members says something."""
+    if value.get("id") and [] in value.values():
+        return None  # a cart, an album: what it is comes before what is in it
+    names = {key: CAMEL.sub("_", str(key)) for key in value}
+    paged = any(_PAGING.search(name) is not None for name in names.values())
+    found = False
+    for key, item in value.items():
+        name = names[key]
+        if _is_aside(name, item):
+            continue
+        if isinstance(item, dict):
+            below = _holds_only_empty_lists(item, depth - 1) if depth else None
+            if below is None:
+                return None
+            found = found or below
+        elif isinstance(item, list):
+            if any(one != [] for one in item):
+                return None
+            found = found or _RESULTS.match(name) is not None or (paged and _PROBLEMS.fullmatch(name) is not None)
+        elif not _says_nothing(name, item):
+            return None
+    return found
+
+
+def _is_aside(name: str, item: Any) -> bool:
+    """Whether a member is what its name says, and not the answer: how long it took, the query, where a page begins.
+
+    A page that is said to follow is more than nothing.
+    """
+    if isinstance(item, dict):
+        if any(one == [] and _RESULTS.match(CAMEL.sub("_", key)) is not None for key, one in item.items()):
+            return False
+    elif item == [] or (item and _FOLLOWING.search(name) is not None):
+        return False
+    return _ASIDE.search(name) is not None or _PAGING.search(name) is not None
+
+
+def _says_nothing(name: str, item: Any) -> bool:
+    """Whether a member that is no container is a count of 0, a date, a name, or a sign that the search is complete."""
+    if item is True:
+        return _COMPLETED.search(name) is not None
+    if isinstance(item, str):
+        return not item or (len(item.split()) == 1 and _SAID.search(name) is None)
+    return not item or is_volatile_key(name)
