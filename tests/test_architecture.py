@@ -209,7 +209,7 @@ def test_the_rules_of_spending_are_pure() -> None:
 
 
 def test_only_the_judge_of_quality_has_threads_of_its_own() -> None:
-    """Settings and the reading of log-probabilities are pure; the judge alone knows OpenTelemetry, to suppress it."""
+    """Settings and the reading of log-probabilities are pure."""
     pure = [f"{ROOT}.quality.{name}" for name in ("settings", "logprobs")]
     allowed = ("pydantic", f"{ROOT}.core.quality")
     assert {module: found for module in pure if (found := outside(module, *allowed))} == {}
@@ -273,7 +273,7 @@ def test_no_import_circle_in_either_package() -> None:
 
 def test_shared_parts_know_no_framework() -> None:
     shared = [f"{ROOT}.{name}" for name in ("store", "entries", "otlp", "telemetry", "logs")] + layer("spending")
-    shared += [name for name in layer("quality") if name != f"{ROOT}.quality.judge"]
+    shared += layer("quality")
     frameworks = ("langgraph", "langchain", "langchain_core", "langfuse", "opentelemetry")
     assert importers(shared, *frameworks) == {}
 

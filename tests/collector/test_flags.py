@@ -246,6 +246,27 @@ async def test_an_agent_nobody_complains_of_runs_to_its_end(collector: Collector
     assert result["messages"][-1].content == "done"
 
 
+async def test_asking_leaves_no_spans_where_the_application_instruments_its_requests(collector: Collector) -> None:
+    pytest.importorskip("opentelemetry.instrumentation.urllib")
+    from opentelemetry.instrumentation.urllib import URLLibInstrumentor
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    await send(collector, *loop(3, conversation="mine"))
+    URLLibInstrumentor().instrument(tracer_provider=provider)
+    try:
+        graph = agent(guarded(collector), rounds=3)
+        config = {"configurable": {"thread_id": "mine"}}
+        result = await asyncio.to_thread(graph.invoke, {"messages": [HumanMessage("go")]}, config)
+    finally:
+        URLLibInstrumentor().uninstrument()
+    assert sum(isinstance(message, HumanMessage) for message in result["messages"]) == 2  # the collector was asked
+    assert exporter.get_finished_spans() == ()
+
+
 async def test_a_wrong_token_means_go_on(caplog: pytest.LogCaptureFixture) -> None:
     async with running(auth={"bearer_tokens": ["secret"]}) as collector:
         await send(collector, *loop(6, conversation="shared"), headers={"Authorization": "Bearer secret"})

@@ -35,6 +35,7 @@ from trajectory_guard.locks import OwnedLock
 from trajectory_guard.spending.answers import status_of
 from trajectory_guard.spending.spending import BudgetStatus
 from trajectory_guard.store import FlagBoard
+from trajectory_guard.suppression import suppressed
 
 NO_BUDGETS_S: Final = 60.0
 """Seconds for which a collector that keeps no budgets is not asked for them."""
@@ -210,7 +211,8 @@ class RemoteFlags:
 
         def run() -> None:
             try:
-                reply.set_result(get())
+                with suppressed():
+                    reply.set_result(get())
             except BaseException as error:  # noqa: BLE001  whoever waits raises it
                 reply.set_exception(error)
 

@@ -14,12 +14,11 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
-from opentelemetry import context as otel_context
-
 from trajectory_guard import telemetry
 from trajectory_guard.core.quality import check_score
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.locks import OwnedLock, condition_on
+from trajectory_guard.suppression import suppressed
 
 MAX_REQUEST_CHARS: Final = 500
 MAX_RESPONSE_CHARS: Final = 1_000
@@ -29,15 +28,6 @@ _GRACE_S: Final = 0.25
 _POLL_S: Final = 0.5
 _LOOK_UP_S: Final = 5.0
 """How often an idle thread looks whether its judge is still there."""
-_SUPPRESSION: Final = (
-    *(
-        key
-        for name in ("_SUPPRESS_INSTRUMENTATION_KEY", "_SUPPRESS_HTTP_INSTRUMENTATION_KEY")
-        if (key := getattr(otel_context, name, None)) is not None
-    ),
-    "suppress_instrumentation", "suppress_http_instrumentation", "suppress_language_model_instrumentation",
-)  # fmt: skip
-"""Keys of the context that keep instrumentations from writing spans."""
 _log: Final = logging.getLogger(telemetry.LOGGER)
 
 
@@ -255,12 +245,12 @@ class _Caller:
             loop.close()
 
     def _suppressed(self, answer: Answer) -> Any:
-        _suppress()
-        return self._judge(answer.request, answer.response)
+        with suppressed():
+            return self._judge(answer.request, answer.response)
 
     def _await(self, loop: asyncio.AbstractEventLoop, pending: Any) -> Any:
-        _suppress()
-        return loop.run_until_complete(asyncio.wait_for(_contained(pending), self._timeout_s))
+        with suppressed():
+            return loop.run_until_complete(asyncio.wait_for(_contained(pending), self._timeout_s))
 
 
 async def _contained(pending: Awaitable[Any]) -> Any:
@@ -269,11 +259,3 @@ async def _contained(pending: Awaitable[Any]) -> Any:
         return await pending
     except (KeyboardInterrupt, SystemExit) as error:
         raise _Failed(repr(error)[:500]) from None
-
-
-def _suppress() -> None:
-    """Suppress instrumentation in the current context, which is discarded as a whole afterwards."""
-    context = otel_context.get_current()
-    for key in _SUPPRESSION:
-        context = otel_context.set_value(key, True, context)
-    otel_context.attach(context)

@@ -10,7 +10,6 @@ import time
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +24,7 @@ from trajectory_guard.integrations.langfuse.client import (
     SendOutcome,
 )
 from trajectory_guard.integrations.langfuse.scores import LangfuseScore
+from trajectory_guard.suppression import suppressed
 
 _log: Final = logging.getLogger(telemetry.LOGGER)
 _MAX_BATCH: Final = 15
@@ -211,7 +211,7 @@ class ScoreSender:
 
     def _run(self, connection: Connection | None = None) -> None:
         client: ScoresClient | None = None
-        with _untraced():
+        with suppressed():
             while batch := self._next():
                 before = client.requests if client is not None else 0
                 client = self._attempt(client, batch, connection or self._connection)
@@ -321,13 +321,3 @@ def _weakly(method: Callable[..., object]) -> Callable[[], None]:
             alive()
 
     return call
-
-
-def _untraced() -> AbstractContextManager[object]:
-    """Own requests leave no spans where the application has its HTTP client instrumented."""
-    try:
-        with _IMPORT:
-            from opentelemetry.instrumentation.utils import suppress_instrumentation
-    except ImportError:
-        return nullcontext()
-    return suppress_instrumentation()
