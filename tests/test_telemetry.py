@@ -156,6 +156,15 @@ def test_a_loop_and_its_recovery_are_counted() -> None:
         assert measured.value(telemetry.LOOP_COST, **certainty) == pytest.approx(0.01 * steps)
 
 
+def test_the_latency_histogram_tells_steps_from_slow_ones() -> None:
+    """The default buckets of the SDK begin at 5 seconds."""
+    measured = Measured()
+    for seconds in (15e-6, 150e-6, 1.5e-3, 15e-3):
+        measured.latency.record(seconds)
+    (point,) = measured.metrics()[telemetry.LATENCY.name].data.data_points
+    assert max(point.bucket_counts) == 1
+
+
 WAITS: list[tuple[str, dict[str, Any]]] = [
     ('{"status": "running"}', {}),
     ("The job is still queued.", {}),

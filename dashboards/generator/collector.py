@@ -142,7 +142,7 @@ def _evaluating() -> list[Json]:
         graph("Steps evaluated", "Tool calls evaluated, by service. Healthy: follows the load.",
               query(_rate("trajectory_guard_steps_total", "service_name"), "{{service_name}}"),
               unit="cps"),
-        graph("Time to score a step", "Healthy: tens of microseconds, flat.",
+        graph("Time to score a step", "Healthy: below 1 ms, flat.",
               *_quantiles("trajectory_guard_observe_duration_seconds", _AT), unit="s"),
         graph("Time to score and tag a request", "Healthy: milliseconds.",
               *_quantiles("otelcol_processor_internal_duration_seconds", _AT), unit="s"),

@@ -160,6 +160,8 @@ EXPIRED: Final = Metric(
 LATENCY: Final = Metric(
     "trajectory_guard.observe.duration", "histogram", "s", "time to evaluate a tool span (1 of 16 sampled)"
 )
+LATENCY_BOUNDS_S: Final = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 0.1)
+"""Buckets of ``LATENCY``. The defaults of SDKs are made for milliseconds: every step would be in the first."""
 LOOP_STEPS: Final = Metric(
     "trajectory_guard.loop.steps", "counter", "{step}",
     "steps spent inside loops, from the first repeat on, by certainty", (LOOP_CERTAINTY,),

@@ -162,9 +162,7 @@ EVICTED_RUNS: Final = Metric(
     "trajectory_guard_evicted_runs", "counter", (), "{run}", "runs evicted because their trajectory has too many",
     "0; some where an agent starts more than eight others",
 )  # fmt: skip
-LATENCY: Final = _ours(
-    guard.LATENCY, (), "tens of microseconds", "time to score an agent span, mean over those of a request"
-)
+LATENCY: Final = _ours(guard.LATENCY, (), "below 1 ms", "time to score an agent span, mean over those of a request")
 LOOP_STEPS: Final = _ours(guard.LOOP_STEPS, (SERVICE, CERTAINTY), "small beside steps")
 LOOP_TOKENS: Final = _ours(guard.LOOP_TOKENS, (SERVICE, CERTAINTY), "-")
 LOOP_COST: Final = _ours(guard.LOOP_COST, (SERVICE, CERTAINTY), "-")

@@ -19,6 +19,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric as Exposed
 from prometheus_client.registry import Collector
 
+from trajectory_guard import telemetry as guard
 from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.catalogue import AGENT, OTHER, TOOL, Metric
 
@@ -34,7 +35,7 @@ SERIES_PER_VALUE: Final = 10
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _UNITS: Final = {"s": "seconds", "By": "bytes"}
 _BUCKETS: Final[Mapping[str, tuple[float, ...]]] = {  # seconds
-    "trajectory_guard_observe_duration_seconds": (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 0.1),
+    "trajectory_guard_observe_duration_seconds": guard.LATENCY_BOUNDS_S,
     "otelcol_processor_internal_duration_seconds": (5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0),
     "trajectory_guard_exporter_send_duration_seconds": (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 }

@@ -44,8 +44,7 @@ class _Registry:
         with self._lock:
             known = next((boards for one, boards in self._known.items() if _real(one) is _real(meter)), None)
             if known is None:
-                latency = telemetry.LATENCY
-                known = _Boards(WeakSet(), meter.create_histogram(latency.name, latency.unit, latency.meaning))
+                known = _Boards(WeakSet(), _latency(meter))
                 self._known[meter] = known
                 _create(meter, known.boards)
             known.boards.add(board)
@@ -54,6 +53,13 @@ class _Registry:
     def reports(self, board: FlagBoard) -> bool:
         """Whether a meter reports a board."""
         return any(board in known.boards for known in list(self._known.values()))
+
+
+def _latency(meter: Meter) -> Histogram:
+    metric = telemetry.LATENCY
+    return meter.create_histogram(
+        metric.name, metric.unit, metric.meaning, explicit_bucket_boundaries_advisory=telemetry.LATENCY_BOUNDS_S
+    )
 
 
 def _real(meter: Meter) -> object:
