@@ -24,7 +24,7 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 
 import trajectory_guard
-from trajectory_guard import runtime, telemetry
+from trajectory_guard import __version__, runtime, telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.detectors import Detector
 from trajectory_guard.core.observation import Observation
@@ -206,7 +206,8 @@ def test_an_intervention_is_a_span_beside_the_tool_span() -> None:
     assert reported.parent.span_id == agent.get_span_context().span_id
     assert reported.context.trace_id == agent.get_span_context().trace_id
     assert [link.context.span_id for link in reported.links] == [tools[2].context.span_id]
-    assert reported.instrumentation_scope.name == telemetry.SCOPE
+    scope = reported.instrumentation_scope
+    assert (scope.name, scope.version) == (telemetry.SCOPE, __version__)
     attributes = reported.attributes
     assert attributes[telemetry.LOOP_DETECTED] is True
     assert tuple(attributes[telemetry.LOOP_TYPE]) == ("TYPE_I_STUTTER",)
@@ -496,6 +497,8 @@ def test_an_error_of_the_guard_is_a_metric() -> None:
     metrics = {
         metric.name: metric for one in data.resource_metrics for scope in one.scope_metrics for metric in scope.metrics
     }
+    scopes = {(scope.scope.name, scope.scope.version) for one in data.resource_metrics for scope in one.scope_metrics}
+    assert scopes == {(telemetry.SCOPE, __version__)}
     points = metrics[telemetry.ERRORS.name].data.data_points
     assert [(point.value, dict(point.attributes)) for point in points] == [(1, {"where": "on_end"})]
 

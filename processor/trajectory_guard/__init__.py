@@ -28,6 +28,7 @@ from trajectory_guard.runtime import shared_board
 from trajectory_guard.spending.budget import BudgetLevel
 from trajectory_guard.spending.settings import BudgetSettings, ModelPrice
 from trajectory_guard.store import FlagBoard
+from trajectory_guard.version import __version__
 
 if TYPE_CHECKING:
     from trajectory_guard.core.boundary import Boundary
@@ -51,8 +52,6 @@ if TYPE_CHECKING:
     from trajectory_guard.gates.stagnation import STAGNATION_THEOREM, StagnationGate
     from trajectory_guard.gates.status import LoopStatus
     from trajectory_guard.gates.tool_gate import arefuse_pointless, refuse_pointless
-
-__version__: Final = "0.1.0"
 
 _LAZY: Final = {
     "INTEGRITY_THEOREM": "gates.integrity",

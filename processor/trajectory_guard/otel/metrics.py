@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
 
-from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation, get_meter_provider
+from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, Observation, get_meter_provider
 from opentelemetry.util.types import AttributeValue
 
 from trajectory_guard import telemetry
@@ -15,6 +15,7 @@ from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.locks import OwnedLock
 from trajectory_guard.runtime import SharedBoard
 from trajectory_guard.store import FlagBoard
+from trajectory_guard.version import __version__
 
 if TYPE_CHECKING:
     from trajectory_guard.spending.ledger import ModelSum
@@ -78,10 +79,15 @@ def register(meter: Meter, board: FlagBoard) -> Histogram:
     return _registry.add(meter, board)
 
 
+def meter_of(provider: MeterProvider) -> Meter:
+    """The guard's meter."""
+    return provider.get_meter(telemetry.SCOPE, __version__)
+
+
 def register_globally(board: FlagBoard) -> None:
     """Report the process's board on the global provider, unless it is reported: a gate may use it alone."""
     if isinstance(board, SharedBoard) and not _registry.reports(board):
-        register(get_meter_provider().get_meter(telemetry.SCOPE), board)
+        register(meter_of(get_meter_provider()), board)
 
 
 def _create(meter: Meter, boards: WeakSet[FlagBoard]) -> None:

@@ -30,7 +30,7 @@ from trajectory_guard.locks import OwnedLock, holds_lock
 from trajectory_guard.logs import log_contained, log_recovery, log_verdict, log_without_content
 from trajectory_guard.otel.callers import run_of_caller, views_in
 from trajectory_guard.otel.local_roots import ends_request, is_tool
-from trajectory_guard.otel.metrics import register
+from trajectory_guard.otel.metrics import meter_of, register
 from trajectory_guard.otel.sdk_spans import (
     IS_REMOTE,
     PUBLIC,
@@ -123,7 +123,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._without_content: int | None = 0  # tool calls so far, until one has content or the warning was given
         add_reporter(self.board)
         provider = meter_provider or otel_metrics.get_meter_provider()
-        self._latency = register(provider.get_meter(telemetry.SCOPE), self.board)
+        self._latency = register(meter_of(provider), self.board)
         follow(self)
         self.board.add_processor(self)
 

@@ -21,6 +21,7 @@ from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.logs import log_contained
 from trajectory_guard.otel.pipelines import pipeline_of
+from trajectory_guard.version import __version__
 
 
 def verdict_attributes(verdict: Verdict, first_step: str) -> dict[str, AttributeValue]:
@@ -97,7 +98,7 @@ class VerdictSpans:
         context = trace.set_span_in_context(NonRecordingSpan(around)) if around is not None else None
 
         def write() -> None:
-            provider.get_tracer(telemetry.SCOPE).start_span(
+            provider.get_tracer(telemetry.SCOPE, __version__).start_span(
                 telemetry.SPAN_NAME,
                 context=context,
                 attributes={**attributes, **guard_attributes(verdict)},
