@@ -24,7 +24,7 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 
 import trajectory_guard
-from trajectory_guard import __version__, runtime, telemetry
+from trajectory_guard import __version__, callbacks, runtime, telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.detectors import Detector
 from trajectory_guard.core.observation import Observation
@@ -721,6 +721,31 @@ def test_the_provider_can_flush_and_shut_down() -> None:
     assert app.provider.force_flush() is True
     app.provider.shutdown()
     assert app.processor.enabled is False
+
+
+def test_a_callback_that_hangs_leaves_time_for_the_exporters_behind() -> None:
+    """The provider skips processors whose turn comes after its time-out."""
+    go, flushed = threading.Event(), list[int]()
+
+    async def hang(_: Any) -> None:
+        while not go.is_set():
+            await asyncio.sleep(0.01)
+
+    class Exporting(SpanProcessor):
+        def force_flush(self, timeout_millis: int = 30_000) -> bool:
+            flushed.append(timeout_millis)
+            return True
+
+    app = App(on_intervention=hang)
+    app.provider.add_span_processor(Exporting())
+    for _ in range(3):
+        app.call()
+    try:
+        assert app.provider.force_flush(1_000) is True
+    finally:
+        go.set()
+    assert callbacks.wait(30)
+    assert 0 < flushed[0] <= 500
 
 
 @pytest.fixture

@@ -79,15 +79,15 @@ def register(meter: Meter, board: FlagBoard) -> Histogram:
     return _registry.add(meter, board)
 
 
-def meter_of(provider: MeterProvider) -> Meter:
-    """The guard's meter."""
-    return provider.get_meter(telemetry.SCOPE, __version__)
+def meter_of(provider: MeterProvider | None = None) -> Meter:
+    """The guard's meter; by default that of the global provider."""
+    return (provider or get_meter_provider()).get_meter(telemetry.SCOPE, __version__)
 
 
 def register_globally(board: FlagBoard) -> None:
     """Report the process's board on the global provider, unless it is reported: a gate may use it alone."""
     if isinstance(board, SharedBoard) and not _registry.reports(board):
-        register(meter_of(get_meter_provider()), board)
+        register(meter_of(), board)
 
 
 def _create(meter: Meter, boards: WeakSet[FlagBoard]) -> None:

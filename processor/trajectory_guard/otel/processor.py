@@ -122,8 +122,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._reported: set[str] = set()
         self._without_content: int | None = 0  # tool calls so far, until one has content or the warning was given
         add_reporter(self.board)
-        provider = meter_provider or otel_metrics.get_meter_provider()
-        self._latency = register(meter_of(provider), self.board)
+        self._latency = register(meter_of(meter_provider), self.board)
         follow(self)
         self.board.add_processor(self)
 
@@ -233,18 +232,20 @@ class TrajectoryGuardProcessor(SpanProcessor):
             self._contain("shutdown", error)
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Save spending that had to wait; wait up to five seconds each for callbacks and for queued Langfuse scores.
+        """Save spending that had to wait; wait for queued Langfuse scores and callbacks, up to five seconds together.
 
-        Returns True in any case: a provider would not flush the processors after one that returns False.
+        It takes half of the time at most: exporters behind need the rest. Returns True in any case: before SDK 1.42 a
+        provider does not flush the processors after one that returns False.
         """
+        deadline = time.monotonic() + min(timeout_millis / 2_000, _SCORES_TIMEOUT_S)
         try:
             if self._postponed and not holds_lock():
                 self._catch_up()
             if self.board.spending is not None:
                 self.board.spending.save_waiting()
             if self.board.reporter is not None:
-                self.board.reporter.flush(min(timeout_millis / 1_000, _SCORES_TIMEOUT_S))
-            callbacks.wait(min(timeout_millis / 1_000, _SCORES_TIMEOUT_S))
+                self.board.reporter.flush(deadline - time.monotonic())
+            callbacks.wait(deadline - time.monotonic())
         except Exception as error:
             self._contain("force_flush", error)
         return True
