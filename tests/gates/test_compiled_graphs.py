@@ -242,6 +242,26 @@ async def test_an_unknown_mode_is_refused_and_the_known_ones_are_named() -> None
         await _last(guarded_astream(graph, TASK, mode="block"))
 
 
+async def test_a_misspelled_option_of_the_gate_is_not_ignored() -> None:
+    """LangGraph ignores options that it does not know."""
+    graph = _state_graph(works(1))
+    refused = pytest.raises(TypeError, match=r"on_stp: no such option \(did you mean 'on_stop'\?\)")
+
+    with refused:
+        guarded_invoke(graph, TASK, on_stp="raise")
+    with refused:
+        list(guarded_stream(graph, TASK, on_stp="raise"))
+    with refused:
+        await guarded_ainvoke(graph, TASK, on_stp="raise")
+    with refused:
+        await _last(guarded_astream(graph, TASK, on_stp="raise"))
+
+
+def test_a_configuration_of_the_guard_in_the_place_of_that_of_langgraph_is_refused() -> None:
+    with pytest.raises(TypeError, match="pass a GuardConfig as guard_config="):
+        guarded_invoke(_state_graph(works(1)), TASK, GuardConfig())
+
+
 def test_stopping_options_and_names_pass_through() -> None:
     graph = _state_graph(repeats(TIMES))
 

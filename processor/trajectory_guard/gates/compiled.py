@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import logging
 import weakref
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.extras import missing
@@ -28,6 +29,7 @@ except ImportError as error:  # pragma: no cover - exercised in a subprocess by 
 
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.text import nearest
 from trajectory_guard.gates.agent_node import MEMORY, GuardedNode, guard_channels, split_status, way_back
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.gates.graph_gate import ENDINGS, GraphGate, NudgeRole
@@ -383,8 +385,21 @@ def _are_equal(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     )
 
 
-def _split(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    return {k: options.pop(k) for k in _OPTIONS if k in options}, options
+def _split(options: dict[str, Any], config: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options of the gate and those of the graph, which would ignore a misspelled one of the gate."""
+    if isinstance(config, GuardConfig):
+        raise TypeError("config: that of LangGraph is expected; pass a GuardConfig as guard_config=")
+    given: dict[str, Any] = {key: options.pop(key) for key in _OPTIONS if key in options}
+    for key in options.keys() - _options_of_graphs():
+        if hint := nearest(key, _OPTIONS):
+            raise TypeError(f"{key}: no such option{hint}")
+    return given, options
+
+
+@cache
+def _options_of_graphs() -> frozenset[str]:
+    methods: tuple[Callable[..., Any], ...] = (Pregel.invoke, Pregel.stream)
+    return frozenset(name for method in methods for name in inspect.signature(method).parameters)
 
 
 def guarded_invoke(graph: Compiled, input: Any, config: Any = None, *, mode: str | None = None, **options: Any) -> Any:
@@ -395,10 +410,13 @@ def guarded_invoke(graph: Compiled, input: Any, config: Any = None, *, mode: str
         options: ``guard_config``, ``tools``, ``agent``, ``on_stop``, ``nudge_role``, ``messages_key``, ``state_of``,
             ``refuse_pointless`` and ``board`` as for ``apply_guard``; everything else goes to ``invoke``.
 
+    Raises:
+        TypeError: an option looks like a misspelled one of the gate, or ``config`` is a ``GuardConfig``.
+
     Returns:
         The result of ``invoke``, with ``loop_status`` added: that of its own agents, or else of those in sub-graphs.
     """
-    guard, rest = _split(options)
+    guard, rest = _split(options, config)
     with statuses() as found:
         return _with_status(_guarded(graph, mode, guard).invoke(input, config, **rest), found, rest)
 
@@ -407,7 +425,7 @@ async def guarded_ainvoke(
     graph: Compiled, input: Any, config: Any = None, *, mode: str | None = None, **options: Any
 ) -> Any:
     """Async ``guarded_invoke``."""
-    guard, rest = _split(options)
+    guard, rest = _split(options, config)
     with statuses() as found:
         return _with_status(await _guarded(graph, mode, guard).ainvoke(input, config, **rest), found, rest)
 
@@ -428,7 +446,7 @@ def guarded_stream(
     graph: Compiled, input: Any, config: Any = None, *, mode: str | None = None, **options: Any
 ) -> Iterator[Any]:
     """``graph.stream`` with gates; options as for ``guarded_invoke``."""
-    guard, rest = _split(options)
+    guard, rest = _split(options, config)
     yield from _guarded(graph, mode, guard).stream(input, config, **rest)
 
 
@@ -436,7 +454,7 @@ async def guarded_astream(
     graph: Compiled, input: Any, config: Any = None, *, mode: str | None = None, **options: Any
 ) -> AsyncIterator[Any]:
     """Async ``guarded_stream``."""
-    guard, rest = _split(options)
+    guard, rest = _split(options, config)
     chunks: Any = _guarded(graph, mode, guard).astream(input, config, **rest)
     async with aclosing(chunks):  # a caller who closes this one early has ended the nodes that were running by then
         async for chunk in chunks:
