@@ -48,7 +48,7 @@ def read_by_the_build() -> set[str]:
     listed = [
         *PROJECT["project"]["license-files"],
         *wheel["packages"],
-        *wheel["force-include"],
+        *wheel.get("force-include", ()),
         hatch["version"]["path"],
     ]
     return {"pyproject.toml", *listed, *hooks, *(fragment["path"] for fragment in fragments)}
