@@ -16,7 +16,7 @@ MAX_SPANS: Final = 100
 """Spans of one trace in an answer: a Tempo refuses queries for more, unless its configuration is changed."""
 MAX_BARS: Final = 1_000
 """Points that a total is the sum of; few enough for any range, many enough that the last one is not far from now."""
-GREEN, YELLOW, ORANGE, RED, BLUE = "green", "yellow", "orange", "red", "blue"
+GREEN, YELLOW, ORANGE, RED = "green", "yellow", "orange", "red"
 
 
 # --- queries ---------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from trajectory_guard.callbacks import Intervention
 from trajectory_guard.config import ConfigError, GuardConfig, ToolPolicy
 from trajectory_guard.core.certificates import Certificate, Verification
 from trajectory_guard.core.detectors import LOOP_TYPES, DetectionResult
@@ -104,6 +105,7 @@ __all__ = [
     "GraphShapeError",
     "GuardConfig",
     "IntegrityGate",
+    "Intervention",
     "Level",
     "LoopDetectedError",
     "LoopStatus",
