@@ -840,6 +840,20 @@ def test_automatic_loading_can_be_switched_off_and_never_raises(
     assert calls == [1]
 
 
+@pytest.mark.parametrize(
+    ("listed", "loaded"),
+    [("trajectory_guard", 0), ("requests, trajectory_guard", 0), ("*", 0), ("requests", 1), ("", 1)],
+)
+def test_the_switch_of_opentelemetry_leaves_the_guard_out(
+    listed: str, loaded: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr("trajectory_guard.otel.instrument.instrument", lambda: calls.append(1))
+    monkeypatch.setenv("OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", listed)
+    auto_instrument()
+    assert len(calls) == loaded
+
+
 def test_a_wrong_setting_at_automatic_loading_is_one_line(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 from typing import Any, Final
@@ -18,6 +19,7 @@ from trajectory_guard.otel.pipelines import forget, remember, weakly
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 from trajectory_guard.runtime import end_configuration, on_gate_visit, shared_board
 
+_DISABLED_INSTRUMENTATIONS: Final = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
 _QUIET_VISITS: Final = 20
 _log: Final = logging.getLogger(telemetry.LOGGER)
 
@@ -158,9 +160,11 @@ def uninstrument(tracer_provider: trace.TracerProvider | None = None) -> None:
 def auto_instrument() -> None:
     """Entry point for ``opentelemetry-instrument``: guards the provider it has just configured.
 
-    ``TRAJECTORY_GUARD_DISABLED=true`` leaves it out. Never raises: auto-instrumentation must not stop an application.
+    ``TRAJECTORY_GUARD_DISABLED=true`` leaves it out, and so does ``OTEL_PYTHON_DISABLED_INSTRUMENTATIONS`` with
+    ``trajectory_guard`` or ``*`` in its list. Never raises: auto-instrumentation must not stop an application.
     """
-    if is_disabled():
+    left_out = os.environ.get(_DISABLED_INSTRUMENTATIONS, "").split(",")  # read by the loader for instrumentors only
+    if is_disabled() or {telemetry.SCOPE, "*"} & {name.strip() for name in left_out}:
         return
     try:
         instrument()
