@@ -15,7 +15,7 @@ from opentelemetry import metrics, trace
 from opentelemetry.metrics import _internal as metrics_internal
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.util._once import Once
@@ -75,6 +75,16 @@ def by_gate(board: FlagBoard | None) -> None:
 
 
 # --- the guard's own spans -------------------------------------------------------------------------------------
+
+
+def test_limits_that_the_application_sets_in_code_hold_for_the_spans_of_the_guard() -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(span_limits=SpanLimits(max_span_attribute_length=50), shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    provider.add_span_processor(TrajectoryGuardProcessor(board=FlagBoard()))
+    loop(provider)
+    (written,) = [one for one in exporter.get_finished_spans() if one.name == telemetry.SPAN_NAME]
+    assert max(len(value) for value in (written.attributes or {}).values() if isinstance(value, str)) == 50
 
 
 @pytest.mark.parametrize("has_global", [False, True])

@@ -39,14 +39,15 @@ def forget(board: FlagBoard, provider: trace.TracerProvider) -> None:
 def pipeline_of(span: object) -> trace.TracerProvider | None:
     """A provider whose spans go where ``span`` goes, None if it is no span of the SDK.
 
-    A span of the SDK knows no provider, but the processors of its own and its resource.
+    A span of the SDK knows no provider, but the processors, the resource and the limits of its own.
     """
     processors, resource = getattr(span, "_span_processor", None), getattr(span, "resource", None)
     if processors is None or resource is None:
         return None
     return TracerProvider(
-        sampler=_FOLLOWS_PARENT, resource=resource, active_span_processor=processors, shutdown_on_exit=False
-    )
+        sampler=_FOLLOWS_PARENT, resource=resource, active_span_processor=processors, shutdown_on_exit=False,
+        span_limits=getattr(span, "_limits", None),
+    )  # fmt: skip
 
 
 def provider_for(board: FlagBoard, current: trace.Span) -> trace.TracerProvider:
