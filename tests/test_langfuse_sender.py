@@ -183,8 +183,8 @@ def test_refused_access_is_logged_once_and_nothing_is_lost(
     ("url", "reported"),
     [
         ("http://me:s3cr3t@127.0.0.1:9/proxy", "http://127.0.0.1:9/proxy/api/public/scores: ConnectError"),
-        ("http://me:s3cr3t@127.0.0.1:no", "http://127.0.0.1:no/api/public/scores is no valid URL"),
-        ("http://me:s3/cr3t@127.0.0.1", "http://127.0.0.1/api/public/scores is no valid URL"),
+        ("http://me:s3cr3t@127.0.0.1:no", "http://127.0.0.1:no/api/public/scores is not a valid URL"),
+        ("http://me:s3/cr3t@127.0.0.1", "http://127.0.0.1/api/public/scores is not a valid URL"),
     ],
 )
 def test_a_password_in_the_address_is_not_logged(url: str, reported: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -80,7 +80,7 @@ class Authenticator:
             self._load(self._file)
         except ConfigError as error:
             self._failed()
-            logger.error("%s; the last tokens stay", error)
+            logger.error("%s; the previous tokens stay in use", error)
 
     def _load(self, file: Path) -> None:
         seen = _fingerprint(file)

@@ -122,7 +122,7 @@ class Branches:
     def begin_anew(
         self, trajectory_id: str, turn: str, part: str, newest: str, *, only_first: bool = False
     ) -> None:  # fmt: skip
-        """Record that the user turn at the top begins anew: its message was kept or edited, its steps were removed.
+        """Record that the user turn at the top starts over: its message was kept or edited, its steps were removed.
 
         Parameters:
             turn: label of the turn; part: what makes the label of its new run another one.
@@ -138,7 +138,7 @@ class Branches:
             entry.begun = BegunAnew(turn, part, gone[-MAX_READ:])
 
     def begun_anew(self, trajectory_id: str) -> BegunAnew | None:
-        """The user turn at the top that was begun anew last, None if there is none."""
+        """The user turn at the top that started over last, None if none did."""
         entry = self._table.find(trajectory_id)
         return entry.begun if entry is not None else None
 

@@ -109,7 +109,7 @@ class _Callbacks:
         with self._lock:
             if self._running >= _MAX_RUNNING:
                 work.close()
-                raise RuntimeError(f"{_MAX_RUNNING} callbacks have not ended: this one is given up")
+                raise RuntimeError(f"{_MAX_RUNNING} callbacks have not ended: this one is dropped")
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(

@@ -121,7 +121,7 @@ class ReadCall(NamedTuple):
 
 
 class BegunAnew(NamedTuple):
-    """A user turn that was begun anew: its label, the part that was added to it, and the newest calls that are gone."""
+    """A user turn that started over: its label, the part that was added to it, and the newest calls that are gone."""
 
     turn: str
     part: str

@@ -68,7 +68,7 @@ class EntryTable:
         return len(self._entries)
 
     def _after_fork(self) -> None:
-        """Drop trajectories whose lock was held at the fork: they may be half changed."""
+        """Drop trajectories that were locked at the fork: they may be half changed."""
         self.lock = OwnedLock()
         for name, entry in list(self._entries.items()):
             if entry.lock.locked():

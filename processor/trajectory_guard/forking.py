@@ -30,7 +30,7 @@ def now_and_after_fork(method: Callable[[], object]) -> None:
 
 
 class ForkDelay:
-    """``with`` it, a thread of the guard may import: a fork waits until it has done so, for ``_FORK_WAIT_S`` at most.
+    """A context in which a thread of the guard may import: a fork waits for its end, ``_FORK_WAIT_S`` at most.
 
     A child forked while a thread imports would keep half-imported modules and their locks until it ends: an import of
     the application's own would hang there, or find half a module.
@@ -60,7 +60,7 @@ class ForkDelay:
             self._lock.release()
 
     def after_fork_in_child(self) -> None:
-        """Begin anew: no thread imports in a child."""
+        """Renew the lock: no thread imports in a child."""
         self._is_held = False
         self._lock = threading.Lock()
 

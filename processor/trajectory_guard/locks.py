@@ -28,7 +28,7 @@ else:
 
 
 class HeldHereError(RuntimeError):
-    """A thread asked for a lock that it holds already: what the lock protects may be half changed."""
+    """A thread asked for a lock that it has already: the protected values may be half changed."""
 
 
 class _Held(threading.local):

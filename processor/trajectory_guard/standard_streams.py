@@ -35,7 +35,7 @@ def _is_open(number: int) -> bool:
 
 
 def say(line: str) -> None:
-    """A line on standard error; if that takes nothing, the exit status still tells what the line would have told."""
+    """Write a line to standard error. If nothing takes it, the exit status still reports the failure."""
     try:
         encoding = sys.stderr.encoding or "utf-8"
         sys.stderr.write(f"{line}\n".encode(encoding, "backslashreplace").decode(encoding))

@@ -227,7 +227,7 @@ def test_the_command_says_in_one_line_what_is_wrong(
     [
         (b"\x00\x00\x12\x04\x00\x00\x00\x00\x00", "answers in another protocol"),  # HTTP/2, as gRPC speaks it
         (b"HTTP/1.0 404 Not Found\r\n\r\nno such page", "404: Not Found"),
-        (b"HTTP/1.0 200 OK\r\n\r\n<html>Sign in</html>", "the reply is no flag"),
+        (b"HTTP/1.0 200 OK\r\n\r\n<html>Sign in</html>", "the reply is not a flag"),
     ],
 )
 def test_another_server_than_the_collector_is_named(

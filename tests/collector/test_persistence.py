@@ -342,7 +342,7 @@ async def test_the_start_after_an_upgrade_says_once_that_nothing_can_be_read(cap
     said = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
     assert len(said) == 2
     assert said[0].endswith("trajectory format version 1 is unknown")
-    assert "50 of 50 trajectories begin anew" in said[1]
+    assert "50 of 50 trajectories start empty" in said[1]
     assert scorer.metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "restore"}) == 50
 
 

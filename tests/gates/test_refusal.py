@@ -451,7 +451,7 @@ def test_a_graph_whose_tools_stand_in_no_tool_node_is_reported(caplog: pytest.Lo
     builder.add_conditional_edges("agent", tools_condition)
     builder.add_edge("tools", "agent")
     apply_guard(builder, board=new_board(), refuse_pointless=True).compile()
-    assert "node 'tools' holds no ToolNode; its calls always run" in caplog.text
+    assert "node 'tools' has no ToolNode; its calls always run" in caplog.text
 
 
 def test_tools_that_exist_under_asyncio_only() -> None:

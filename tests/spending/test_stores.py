@@ -210,7 +210,9 @@ def test_the_database_of_an_application_is_refused_and_left_as_it_is(tmp_path: P
         connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(LedgerError, match=r"app\.db: is no ledger, but the database of an application: 'checkpoints'"):
+    with pytest.raises(
+        LedgerError, match=r"app\.db: is not a ledger, but another application's database: 'checkpoints'"
+    ):
         SQLiteStore(path)
     assert path.read_bytes() == before
     assert [one.name for one in tmp_path.iterdir()] == ["app.db"]

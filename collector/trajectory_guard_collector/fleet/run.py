@@ -166,7 +166,7 @@ def _status_of(config: FleetConfig, work: Callable[[], None]) -> int:
         raise
     except Exception as error:
         logger.error(
-            "the program stops: %s: %s", type(error).__name__, error, exc_info=logger.isEnabledFor(logging.DEBUG)
+            "stopping after an error: %s: %s", type(error).__name__, error, exc_info=logger.isEnabledFor(logging.DEBUG)
         )
         return FAILED
     logger.info("stopped")

@@ -117,7 +117,7 @@ class StateWriter:
                     self._unsaved[_TRAJECTORIES].append((key, None))  # else each start would report it again
                 yield
             if unreadable:
-                _log.error("queue.storage: %d of %d trajectories begin anew", unreadable, len(trajectories))
+                _log.error("queue.storage: %d of %d trajectories start empty", unreadable, len(trajectories))
             for trace_id, conversation in saved_traces:
                 traces.learn(traces.get(trace_id), conversation.decode("utf-8", "replace"))
                 yield

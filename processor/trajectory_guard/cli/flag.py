@@ -115,7 +115,7 @@ def _ask(
     except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict):
-        raise ValueError(f"{base}: the reply is no flag; {_WHERE}")
+        raise ValueError(f"{base}: the reply is not a flag; {_WHERE}")
     return answer
 
 

@@ -190,7 +190,7 @@ def batch_digest(batch: str) -> str:
 
 
 def may_be(call: Call, seen: Sighting) -> bool:
-    """Whether a source shows this call, and not another one with the same id: some models use ids again."""
+    """Whether a source shows this call, and not another one with the same id: some models reuse ids."""
     known = call.seen.get(seen.source)
     if known is not None and known != seen.key:
         bare = seen.call_id in (known, seen.key)  # a message that had no id yet

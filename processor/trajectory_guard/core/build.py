@@ -1,4 +1,4 @@
-"""The compiled build: whether this is one, and what mypyc has to be told of a class."""
+"""The compiled build: whether this is one, and what mypyc has to know of a class."""
 
 from __future__ import annotations
 

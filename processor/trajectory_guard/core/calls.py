@@ -169,7 +169,7 @@ def truncate_for_replay(step: StepRecord) -> StepRecord:
 
 
 def _is_short(args: Any) -> bool:
-    """Whether arguments have few characters when written out; counted first, for that takes milliseconds a megabyte."""
+    """Whether arguments have few characters when written out; counted first: writing takes milliseconds a megabyte."""
     try:
         if len(orjson.dumps(args)) <= _KEPT_ARGS_CHARS // _CHARS_OF_BYTE:
             return True  # as most

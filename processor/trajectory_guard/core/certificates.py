@@ -126,7 +126,7 @@ class Certificate:
             if not isinstance(data[name], kind):
                 raise CertificateError(f"{name} is of type {type(data[name]).__name__}")
         if type(data["v"]) is not int or not isinstance(data.get("hmac", ""), str):
-            raise CertificateError("v is no integer, or hmac no text")
+            raise CertificateError("v must be an integer, and hmac text")
         if "hmac" in data and not data["hmac"]:
             raise CertificateError("hmac is empty")
         try:
@@ -144,9 +144,9 @@ class Certificate:
             data = json.loads(text)
             same = canonical(data).decode("ascii") == text
         except (ValueError, RecursionError) as error:
-            raise CertificateError(f"no JSON: {error}") from None
+            raise CertificateError(f"not valid JSON: {error}") from None
         if not same:
-            raise CertificateError("not in canonical form: it was changed or written anew")
+            raise CertificateError("not in canonical form: it was changed or rewritten")
         return cls.from_plain(data)
 
     # --- signing and verifying -------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ _ENDINGS: Final = {
 
 
 def closing_text(found: Sequence[DetectionResult], tool: str, brought: str = "") -> str:
-    """One or two sentences for whoever asked for the work.
+    """One or two sentences for the person who asked for the work.
 
     Parameters:
         found: findings behind the stop, strongest first.

@@ -25,7 +25,7 @@ def nearest(key: str, known: Iterable[str]) -> str:
 
 
 def both_ends(text: str, limit: int) -> str:
-    """``text``, of a long one both ends (together ``limit`` characters): an error says what it is in its last line."""
+    """``text``, or both ends of a longer one, ``limit`` characters together: the last line of an error names it."""
     half = limit // 2
     return text if len(text) <= limit else f"{text[:half]}\n{text[-half:]}"
 

@@ -36,7 +36,7 @@ class Before:
         self._runs = [(run, *_memory_of(run))]
 
     def keep(self, run: Run) -> None:
-        """Note what another run holds; to be called before the step is evaluated in it."""
+        """Note the values of another run; called before the step is evaluated in it."""
         self._runs += ((run, *_memory_of(run)),)
 
     def restore(self) -> None:

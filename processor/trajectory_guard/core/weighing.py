@@ -145,7 +145,7 @@ def _is_lap_with_wait(run: Run, seen: Observation) -> bool:
 
 
 def _is_working_lap(run: Run, seen: Observation) -> bool:
-    """Whether two and more of the steps since the last equal one are no looks, and the lap holds no long pause."""
+    """Whether at least two of the steps since the last equal one are not looks, and the lap has no long pause."""
     before = seen.repeated_at[-2]
     steps, waits = seen.index - before, sum(at > before for at in run.waits)
     started = run.history.start_of(before)

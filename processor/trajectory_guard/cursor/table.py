@@ -90,7 +90,7 @@ class Cursors:
             log_contained("error in the cursor, contained (logged once)")
 
     def keep(self, cursor: Cursor | None, trajectory_id: str) -> None:
-        """Keep the cursor of a trajectory whose state is about to be built anew."""
+        """Keep the cursor of a trajectory whose state is about to be rebuilt."""
         if cursor is not None:
             self._table.entry(trajectory_id).cursor = cursor
 
@@ -159,7 +159,7 @@ def sighting_of(step: StepRecord, label: str, *, redact: bool) -> Sighting:
 
 
 def short(name: str) -> str:
-    """A name or id as the cursor keeps it: of a very long one its beginning, and a digest of all of it."""
+    """A name or id as the cursor keeps it: a very long one is cut to its beginning and a digest of the whole."""
     return name if len(name) <= _MAX_NAME_CHARS else f"{name[:32]}…{_digest(name)}"
 
 

@@ -48,7 +48,7 @@ def _is_call(span: SpanView) -> bool | None:
 
 
 def _usage(span: SpanView) -> RawUsage:
-    """Tokens read from a cache, or written to it, are counted apart from the others."""
+    """Tokens read from a cache, or written to it, are counted separately."""
     attributes = span.attributes
     sent = [attributes.get(key) for key in (_TOKENS, "cache_read_tokens", "cache_creation_tokens")]
     return RawUsage(sum(one for one in sent if isinstance(one, (int, float))), attributes.get("output_tokens"))

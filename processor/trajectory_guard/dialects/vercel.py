@@ -26,7 +26,7 @@ def _matches(span: SpanView) -> bool:
 
 
 def _empty_result(span: SpanView) -> bool:
-    """One switch (``recordOutputs``) hides arguments and result: beside arguments, only ``undefined`` is left out."""
+    """``recordOutputs`` hides arguments and result together: beside arguments an absent result is ``undefined``."""
     return _TOOL in span.attributes
 
 

@@ -156,7 +156,7 @@ def _is_undecided(messages: Sequence[Any], status: Mapping[str, Any], newest: Re
 
 
 def _follow_rewriting(board: FlagBoard, trajectory: str, messages: Sequence[Any], status: Mapping[str, Any]) -> None:
-    """Begin the user turn at the top anew if the steps that were taken in it are gone from behind its message."""
+    """Start the user turn at the top over if the steps that followed its message are gone."""
     name = turn_of(messages)
     if name is None:
         return
@@ -192,7 +192,7 @@ def _is_rewritten(messages: Sequence[Any], known: Collection[str]) -> bool:
 
 
 def as_begun(board: FlagBoard, trajectory: str, messages: Sequence[Any]) -> Sequence[Any]:
-    """``messages`` with the label of a user turn that was begun anew on the message that begins it."""
+    """``messages`` with the label of a user turn that started over on the message that begins it."""
     begun = board.branches.begun_anew(trajectory)
     if not begun:
         return messages

@@ -141,7 +141,7 @@ class BudgetCheck:
         return answer.budget if answer is not None else None
 
     def _action(self, budgets: BudgetStatus, *, is_new: bool) -> Action:
-        """``mode`` holds for budgets too: ``nudge`` ends no run, ``observe`` changes nothing."""
+        """``mode`` limits budgets, too: ``nudge`` ends no run, ``observe`` changes nothing."""
         mode = self._gate.config.mode
         if mode == "observe" or budgets.level is BudgetLevel.NORMAL:
             return Action.GO_ON

@@ -278,7 +278,7 @@ def _refusing(node: PregelNode, gate: GraphGate, tools: str | None) -> PregelNod
         twin = ToolGate(gate.gate, gate.refuse, messages_key=gate.messages_key).tool_node(node.bound)
         return node.copy({"bound": twin})
     if tools is not None and gate.refuse is not None:
-        _log.warning("trajectory_guard: refuse_pointless: node %r holds no ToolNode; its calls always run", tools)
+        _log.warning("trajectory_guard: refuse_pointless: node %r has no ToolNode; its calls always run", tools)
     return node
 
 

@@ -119,7 +119,7 @@ class Gate:
         return self  # its board is that of the process: a copied agent is guarded by the same one
 
     def __reduce__(self) -> Any:
-        raise TypeError("a gate cannot be pickled, for its board belongs to the process: make it in each process")
+        raise TypeError("a gate cannot be pickled, as its board belongs to the process: create one in each process")
 
     def configure(self, config: GuardConfig) -> None:
         """Take the configuration of the board, and keep the values of this gate's own keys."""

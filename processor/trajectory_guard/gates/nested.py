@@ -27,7 +27,7 @@ Guarded = Callable[[Any], Any]
 
 
 def with_guarded(value: Any, guarded: Guarded) -> Any:
-    """``value`` with every graph in its closures replaced by ``guarded(graph)``; itself where there is none.
+    """``value`` with every graph in its closures replaced by ``guarded(graph)``; ``value`` itself if it has none.
 
     Looks into functions, ``functools.partial`` (under asyncio LangGraph makes one of each node that is a plain
     function), bound methods of graphs, runnables, dicts, tools and tool nodes, and copies those only that lead to a

@@ -131,7 +131,7 @@ class StagnationGate(OutputGate[_Memory]):
             self._report(thread, node, fingerprinted, _finding(streak) if fired else None, measured)
 
     def _is_low(self, integral: float) -> bool:
-        """In the form in which the certificate is checked, so that rounding can never set the two apart."""
+        """In the form in which the certificate is checked, so that the two never differ by rounding."""
         return 1.0 - integral > 1.0 - self._threshold
 
     def _novelty(self, form: Any, before: Collection[Any]) -> float:

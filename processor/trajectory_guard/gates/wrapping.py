@@ -160,7 +160,7 @@ class OutputGate(ABC, Generic[Memory]):
         """The memory of a thread that is new."""
 
     def _memory(self, thread: str) -> Memory:
-        """The memory of a thread; to be called with the lock held."""
+        """The memory of a thread; the caller has the lock."""
         thread = bounded_name(thread)
         memory = self._threads.touch(thread)
         if memory is None:

@@ -61,12 +61,12 @@ def from_a2a_part(part: Any) -> Certificate:
     try:
         made = codec.certificate_from_a2a_part(part)
     except (ValueError, KeyError) as error:
-        raise CertificateError(f"no certificate that is known here: {error}") from None
+        raise CertificateError(f"not a certificate that is known here: {error}") from None
     plain = codec.certificate_to_a2a_part(made, verify=False)["data"]
     if made.theorem == INTERVENTION_THEOREM:
         return Certificate.from_plain(plain["parameters"].get("certificate"))
     if made.theorem not in _OF_THEOREM:
-        raise CertificateError(f"theorem {made.theorem!r} is none of ours")
+        raise CertificateError(f"theorem {made.theorem!r} is not known here")
     own = part.get("metadata", {}).get(_METADATA) if isinstance(part.get("metadata"), Mapping) else None
     if isinstance(own, Mapping):
         return Certificate.from_plain({**own, "parameters": plain["parameters"]})

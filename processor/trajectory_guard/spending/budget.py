@@ -60,7 +60,7 @@ class Budget(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Identifies the budget in saved alerts: another limit is another budget, whose alerts are due anew."""
+        """Identifies the budget in saved alerts: another limit is another budget, whose alerts are due again."""
         return f"{self.scope}:{self.name or '*'}:{'day' if self.daily else 'total'}:{self.unit}:{self.limit}"
 
     @property

@@ -218,7 +218,7 @@ class Change(NamedTuple):
 
 
 class Mark(Enum):
-    """Knowledge of a call of which a store holds no entry."""
+    """A call of which a store has no entry."""
 
     UNKNOWN = "unknown"
     FINAL = "final"

@@ -243,7 +243,7 @@ class SQLiteStore:
             try:
                 other = foreign_table(connection, _TABLES)
                 if other is not None:
-                    raise LedgerError(f"{self.path}: is no ledger, but the database of an application: {other!r}")
+                    raise LedgerError(f"{self.path}: is not a ledger, but another application's database: {other!r}")
                 connection.execute("PRAGMA journal_mode = WAL")
                 return
             except sqlite3.OperationalError as error:  # noqa: PERF203  another process changes the mode

@@ -83,9 +83,9 @@ class Certificates:
         try:
             if self._each(_entry) != self._loaded.entries:
                 self._loaded = self._load()
-                logger.info("%s: new certificates", self._key)
+                logger.info("%s: certificates reloaded", self._key)
         except ConfigError as error:
-            logger.error("%s; the last certificates stay", error)
+            logger.error("%s; the previous certificates stay in use", error)
             self._metrics.add(catalogue.ERRORS, where="tls_reload")
 
     def _load(self) -> _Loaded:

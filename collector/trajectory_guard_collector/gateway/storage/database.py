@@ -312,7 +312,7 @@ class Database:
         self._report_deleted(self.file)
 
     def _report_deleted(self, file: Path) -> None:
-        _logger.error("queue.storage: %s was deleted while it was open; everything in it is written anew", file)
+        _logger.error("queue.storage: %s was deleted while it was open; everything in it is written again", file)
         self._saved_anew()
 
     def shrink_log(self) -> None:

@@ -36,7 +36,7 @@ class Recorded(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """How much is held in memory at once.
+    """Bounds of what is in memory at once.
 
     Fields:
         document_bytes: a single JSON value or protobuf message up to this size is read whole.

@@ -149,7 +149,7 @@ class Spool:
             self._group_of_traces(traces, diagnostics)
 
     def _join(self, groups: Groups, query: str) -> set[bytes]:
-        """Join the traces of each key; returns those that were apart."""
+        """Join the traces of each key; returns those that were separate before."""
         joined: set[bytes] = set()
         for _, rows in groupby(self._db.execute(query), key=itemgetter(0)):
             traces = {trace for _, trace in rows}

@@ -52,7 +52,7 @@ def register(kind: type[Detector]) -> type[Detector]:
         raise TypeError(f"register: {kind.__name__} does not define update(seen)")
     known = REGISTRY.get(kind.name)
     if known is not None and known is not kind:
-        raise ValueError(f"register: {kind.name!r} is the name of {known.__name__} already")
+        raise ValueError(f"register: {kind.name!r} is already the name of {known.__name__}")
     weight = weights().get(kind.loop_type)
     if weight is not None and weight != kind.weight:
         raise ValueError(f"register: {kind.loop_type} has weight {weight}, {kind.__name__} says {kind.weight}")

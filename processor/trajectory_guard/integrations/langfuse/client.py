@@ -203,7 +203,7 @@ class ScoresClient:
         except httpx.TransportError as error:
             raise RetryableScoreError(f"{self._url}: {type(error).__name__}: {error}", UNREACHABLE) from error
         except httpx.InvalidURL:  # its message may hold the password
-            raise RefusedAccessError(f"{self._url} is no valid URL", INVALID) from None
+            raise RefusedAccessError(f"{self._url} is not a valid URL", INVALID) from None
         except ApiError as error:
             raise self._failure(error.status_code, error.headers or {}, error.body) from error
         except UnicodeEncodeError as error:
