@@ -75,7 +75,7 @@ ATTRIBUTES: Final = (
         "string",
         "strength of the evidence behind it: certain, likely, acknowledged, or waiting, which is advice and no fault",
     ),
-    Attribute(LOOP_SCORE, "double", "loop score after this step, 0 to 5"),
+    Attribute(LOOP_SCORE, "double", "loop score after this step, 0 to max_score (5)"),
     Attribute(
         LOOP_FIRST_STEP, "string", "span id of the first step of the loop; its index if the span id is forgotten"
     ),

@@ -1,8 +1,8 @@
 """Verdicts in the trace. A tool span is read-only once it has ended, so verdicts are emitted beside it.
 
-Three places, all through public API: a short span of the guard's own next to the tool span, the parent span if it
-is still recording, and (for Langfuse) tags on both. If the SDK one day allows writing while a span ends, this is
-the only file to change.
+Three places: a short span of the guard's own next to the tool span, the parent span if it is still recording, and
+(for Langfuse) tags on both. The SDK's hook for writing while a span ends (``_on_ending``) is not public yet; once it
+is, this is the only file to change.
 """
 
 from __future__ import annotations
