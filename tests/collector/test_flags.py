@@ -61,7 +61,8 @@ async def test_a_flag_says_what_is_due_and_why(collector: Collector) -> None:
     await send(collector, *loop(3))
     answer = await flag(collector, "c")
     assert answer["level"] == "NUDGE"
-    assert answer["nudge"].startswith("[trajectory_guard]") or "search" in answer["nudge"]
+    assert answer["nudge"].startswith("[Trajectory guard] ")
+    assert "search" in answer["nudge"]
     assert (answer["trajectory_id"], answer["step"], answer["steps"], answer["nudges"]) == ("c", 2, 3, 1)
     assert answer["types"] == ["TYPE_I_STUTTER"]
 

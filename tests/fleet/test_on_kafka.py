@@ -203,7 +203,6 @@ def test_one_worker_gives_the_verdicts_of_one_process(new_run: NewRun) -> None:
     run.wait_for(expected)
     assert worker.metric("trajectory_guard_fleet_dead_letters_total") == 0
     assert worker.metric("trajectory_guard_errors_total") == 0
-    assert worker.metric("trajectory_guard_late_steps_total") >= 0
     wait_until(lambda: worker.metric("trajectory_guard_fleet_lag") == 0, lambda: "there is a lag left")
     assert worker.terminate() == 0
 
