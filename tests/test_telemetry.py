@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import re
@@ -113,7 +114,8 @@ class Measured:
     def __init__(self, **config: Any) -> None:
         self.reader = InMemoryMetricReader()
         self.board = FlagBoard(GuardConfig(**config))
-        self.latency = register(MeterProvider([self.reader]).get_meter(telemetry.SCOPE), self.board)
+        self.meter = MeterProvider([self.reader]).get_meter(telemetry.SCOPE)
+        self.latency = register(self.meter, self.board)
 
     def metrics(self) -> dict[str, Any]:
         data = self.reader.get_metrics_data()
@@ -163,6 +165,22 @@ def test_the_latency_histogram_tells_steps_from_slow_ones() -> None:
         measured.latency.record(seconds)
     (point,) = measured.metrics()[telemetry.LATENCY.name].data.data_points
     assert max(point.bucket_counts) == 1
+
+
+def test_counters_do_not_fall_when_a_board_is_freed() -> None:
+    measured = Measured()
+    another = FlagBoard(GuardConfig())
+    register(measured.meter, another)
+    for board in (measured.board, another):
+        for step in loop(5):
+            board.observe(step)
+    del board, another
+    gc.collect()
+    for _ in range(2):
+        assert measured.value(telemetry.STEPS) == 10
+        assert measured.value(telemetry.DETECTIONS, **{telemetry.LOOP_TYPE: "TYPE_I_STUTTER"}) == 8
+        assert measured.value(telemetry.LOOP_COST, **SURE) == pytest.approx(0.06)
+        assert measured.value(telemetry.ACTIVE) == 1
 
 
 WAITS: list[tuple[str, dict[str, Any]]] = [

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
-from weakref import WeakKeyDictionary, WeakSet
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+from weakref import WeakKeyDictionary, WeakSet, finalize
 
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, Observation, get_meter_provider
 from opentelemetry.util.types import AttributeValue
@@ -21,13 +22,59 @@ if TYPE_CHECKING:
     from trajectory_guard.spending.ledger import ModelSum
 
 Callback = Callable[[CallbackOptions], Iterable[Observation]]
+_Source = TypeVar("_Source")
 Reading = Callable[[FlagBoard], Iterable[Observation]]
 
 
+class _Counted(Protocol):
+    """The counters of a board."""
+
+    counts: Counter[str]
+
+    @property
+    def loop_cost_usd(self) -> Mapping[str, float]: ...
+
+
+CountReading = Callable[[_Counted], Iterable[Observation]]
+
+
+class _Ended:
+    """The sums of boards that no longer exist. Without them a counter would fall when a board is freed."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.loop_cost_usd: dict[str, float] = {}
+        self._new: deque[_Counts] = deque()  # the garbage collector may free a board while the sums are read
+        now_and_after_fork(self._renew_lock)
+
+    def _renew_lock(self) -> None:
+        self._lock = OwnedLock()  # several readers may ask at once
+
+    def follow(self, board: FlagBoard) -> None:
+        """Take over what ``board`` has counted when it is freed."""
+        finalize(board, self._new.append, _Counts(board.counts, board.loop_cost_usd)).atexit = False
+
+    def catch_up(self) -> _Ended:
+        """Itself, with all boards that have been freed until now."""
+        with self._lock:
+            while self._new:
+                counts, cost = self._new.popleft()
+                self.counts.update(counts)
+                for certainty, usd in cost.items():
+                    self.loop_cost_usd[certainty] = self.loop_cost_usd.get(certainty, 0.0) + usd
+        return self
+
+
+class _Counts(NamedTuple):
+    counts: Mapping[str, int]
+    loop_cost_usd: Mapping[str, float]
+
+
 class _Boards(NamedTuple):
-    """The boards that one meter reports, and its latency histogram."""
+    """The boards that one meter reports, the sums of those before them, and its latency histogram."""
 
     boards: WeakSet[FlagBoard]
+    ended: _Ended
     latency: Histogram
 
 
@@ -45,10 +92,12 @@ class _Registry:
         with self._lock:
             known = next((boards for one, boards in self._known.items() if _real(one) is _real(meter)), None)
             if known is None:
-                known = _Boards(WeakSet(), _latency(meter))
+                known = _Boards(WeakSet(), _Ended(), _latency(meter))
                 self._known[meter] = known
-                _create(meter, known.boards)
-            known.boards.add(board)
+                _create(meter, known.boards, known.ended)
+            if board not in known.boards:
+                known.boards.add(board)
+                known.ended.follow(board)
             return known.latency
 
     def reports(self, board: FlagBoard) -> bool:
@@ -90,13 +139,19 @@ def register_globally(board: FlagBoard) -> None:
         register(meter_of(), board)
 
 
-def _create(meter: Meter, boards: WeakSet[FlagBoard]) -> None:
+def _create(meter: Meter, boards: WeakSet[FlagBoard], ended: _Ended) -> None:
+    def sources() -> list[_Counted]:
+        return [*boards, ended.catch_up()]
+
+    def total(of: CountReading) -> Callback:
+        return _sums(sources, of)
+
     plain = {
         telemetry.STEPS: "steps", telemetry.RECOVERIES: "recoveries", telemetry.DUPLICATES: "duplicates",
         telemetry.FINGERPRINTED: "fingerprinted",
     }  # fmt: skip
     for metric, key in plain.items():
-        _counter(meter, metric, _over(boards, partial(_value, key=key)))
+        _counter(meter, metric, total(partial(_value, key=key)))
     families = {
         telemetry.DETECTIONS: "detections.",
         telemetry.REFUSALS: "refusals.", telemetry.HAND_FLAGS: "flags.",
@@ -108,15 +163,15 @@ def _create(meter: Meter, boards: WeakSet[FlagBoard]) -> None:
         telemetry.QUALITY_EVENTS: "quality.",
     }  # fmt: skip
     for metric, prefix in families.items():
-        _counter(meter, metric, _over(boards, partial(_family, prefix=prefix, attribute=metric.attributes[0])))
+        _counter(meter, metric, total(partial(_family, prefix=prefix, attribute=metric.attributes[0])))
     by_certainty = {
         telemetry.INTERVENTIONS: "interventions.", telemetry.EPISODES: "episodes.",
         telemetry.LOOP_STEPS: "loop_steps.", telemetry.LOOP_TOKENS: "loop_tokens.",
     }  # fmt: skip
     for metric, prefix in by_certainty.items():
         of = partial(_by_certainty, prefix=f"certainty.{prefix}", attributes=metric.attributes)
-        _counter(meter, metric, _over(boards, of))
-    _counter(meter, telemetry.LOOP_COST, _over(boards, _cost))
+        _counter(meter, metric, total(of))
+    _counter(meter, telemetry.LOOP_COST, total(_cost))
     _gauge(meter, telemetry.ACTIVE, _over(boards, lambda board: [Observation(len(board))]))
     _create_spending(meter, boards)
     _gauge(meter, telemetry.QUALITY_MEAN, _over(boards, _quality, join=_mean))
@@ -124,11 +179,17 @@ def _create(meter: Meter, boards: WeakSet[FlagBoard]) -> None:
 
 def _over(boards: WeakSet[FlagBoard], of: Reading, *, join: Callable[[list[float]], float] = sum) -> Callback:
     """Observations of all boards; those with equal attributes become one, of which ``join`` makes the value."""
+    return _sums(lambda: list(boards), of, join=join)
 
+
+def _sums(
+    sources: Callable[[], list[_Source]], of: Callable[[_Source], Iterable[Observation]],
+    *, join: Callable[[list[float]], float] = sum,
+) -> Callback:  # fmt: skip
     def observe(options: CallbackOptions) -> Iterable[Observation]:
         found: dict[tuple[tuple[str, AttributeValue], ...], list[float]] = {}
-        for board in list(boards):
-            for one in of(board):
+        for source in sources():
+            for one in of(source):
                 found.setdefault(tuple((one.attributes or {}).items()), []).append(one.value)
         return [Observation(join(values), dict(attributes)) for attributes, values in found.items()]
 
@@ -179,11 +240,11 @@ def _counter(meter: Meter, metric: telemetry.Metric, callback: Callback) -> None
     meter.create_observable_counter(metric.name, [callback], metric.unit, metric.meaning)
 
 
-def _value(board: FlagBoard, *, key: str) -> Iterable[Observation]:
+def _value(board: _Counted, *, key: str) -> Iterable[Observation]:
     return [Observation(board.counts[key])]
 
 
-def _by_certainty(board: FlagBoard, *, prefix: str, attributes: tuple[str, ...]) -> Iterable[Observation]:
+def _by_certainty(board: _Counted, *, prefix: str, attributes: tuple[str, ...]) -> Iterable[Observation]:
     return [
         Observation(count, dict(zip(attributes, key.removeprefix(prefix).split("."), strict=True)))
         for key, count in list(board.counts.items())
@@ -191,11 +252,11 @@ def _by_certainty(board: FlagBoard, *, prefix: str, attributes: tuple[str, ...])
     ]
 
 
-def _cost(board: FlagBoard) -> Iterable[Observation]:
+def _cost(board: _Counted) -> Iterable[Observation]:
     return [Observation(usd, {telemetry.LOOP_CERTAINTY: one}) for one, usd in list(board.loop_cost_usd.items())]
 
 
-def _family(board: FlagBoard, *, prefix: str, attribute: str) -> Iterable[Observation]:
+def _family(board: _Counted, *, prefix: str, attribute: str) -> Iterable[Observation]:
     return [
         Observation(count, {attribute: key.removeprefix(prefix)})
         for key, count in list(board.counts.items())
