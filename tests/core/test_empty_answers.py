@@ -44,6 +44,12 @@ NOTHING = {
     'wikipedia': '{"batchcomplete": "", "query": {"searchinfo": {"totalhits": 0}, "search": []}}',
     'mcp': '{"content": [], "isError": false}',
     'telegram': '{"ok": true, "result": []}',
+    'sparql': '{"head": {"vars": ["x", "label"]}, "results": {"bindings": []}}',
+    'rows beside columns': '{"columns": ["id", "title"], "rows": [], "elapsed": 0.4}',
+    'sources': '{"answer": null, "sources": [], "latency": 1.4}',
+    'Chinese': '{"状态": "成功", "结果": [], "总数": 0, "耗时": 12}',
+    'Japanese': '{"件数": 0, "結果": [], "処理時間ms": 9}',
+    'German': '{"status": "ok", "treffer": [], "dauer": 12}',
 }  # fmt: skip
 """In the forms that the public references of their APIs give."""
 SOMETHING = {
@@ -84,3 +90,9 @@ def test_an_object_that_says_something_beside_an_empty_list_is_not(kind: str) ->
 def test_a_fruitless_search_in_ever_new_words_is_nudged_whatever_the_service(service: str) -> None:
     at = nudged(evaluate(steps([("search", {"query": query}, NOTHING[service]) for query in QUERIES])))
     assert at is not None
+
+
+def test_a_time_stamp_beside_nothing_is_no_news() -> None:
+    feed = "<feed><title>Search: {}</title><updated>2026-05-03T00:00:{:02d}Z</updated><total>0</total></feed>"
+    calls = [("search", {"query": query}, feed.format(query, at)) for at, query in enumerate(QUERIES)]
+    assert nudged(evaluate(steps(calls))) is not None

@@ -14,7 +14,9 @@ from trajectory_guard.core.masking import CAMEL, is_volatile_key
 _MAX_DEPTH: Final = 4
 _RESULTS: Final = re.compile(
     r"\A(?:\w+_)?(?:results?|data|items?|hits|matches|rows|documents|docs|records|entries|nodes|edges|values?|search|list"
-    r"|ids|(?:first|next)_batch)\Z",
+    r"|ids|bindings|sources|citations|passages|chunks|articles|products|posts|papers|(?:first|next)_batch"
+    r"|ergebnisse|treffer|daten|résultats?|resultats?|données|resultados?|datos|dados|risultati|dati|wyniki|resultaten"
+    r"|результаты?|данные|sonuçlar|kết_quả|النتائج|परिणाम|結果|结果|列表|数据|データ|一覧|결과|목록)\Z",
     re.IGNORECASE,
 )
 _PROBLEMS: Final = re.compile(r"issues|messages|alerts", re.IGNORECASE)
@@ -26,7 +28,7 @@ _PAGING: Final = re.compile(
 )
 _FOLLOWING: Final = re.compile(r"(?<![^\W_])(?:next|more|cursor)(?![^\W_])", re.IGNORECASE)
 _ASIDE: Final = re.compile(
-    r"\A_|(?<![^\W_])(?:meta\w*|header|usage|units|time|took|version|out_of|params|request|query|q|original|size|ok|code"
+    r"\A_|(?<![^\W_])(?:meta\w*|headers?|head|columns|fields|schema|vars|usage|units|time|took|version|out_of|params|request|query|q|original|size|ok|code"
     r"|score)(?![^\W_])",
     re.IGNORECASE,
 )

@@ -31,7 +31,7 @@ from trajectory_guard.core.text_bounds import (
     without_exact_digest,
 )
 
-_ZONE: Final = r"(?: ?(?:Z|UTC|GMT|[+-]\d{2}:?\d{2})\b)?"
+_ZONE: Final = r"(?: ?(?:[Zz]|UTC|GMT|[+-]\d{2}:?\d{2})\b)?"
 _CLOCK: Final = r"\d{1,2}:\d{2}(?!\d)(?::\d{2})?(?:[.,]\d+)? ?(?:(?i:[ap]m)\b)?" + _ZONE
 _SECONDS_CLOCK: Final = r"\d{1,2}:\d{2}:\d{2}(?:[.,]\d+)?" + _ZONE
 _MONTHS: Final = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
@@ -41,11 +41,11 @@ _WRITTEN_DATE: Final = (
 _FILE_CLOCK: Final = r"[T_-]\d{2}[_-]?\d{2}[_-]?\d{2}(?!\d)(?:[._-]\d{3,6}(?!\d))?Z?"
 """As in the names of logs and dumps, where a colon must not stand."""
 _DATE: Final = (
-    rf"\d{{4}}[-/]\d{{2}}[-/]\d{{2}}(?:[T ](?:{_CLOCK})|{_FILE_CLOCK})?|\d{{8}}{_FILE_CLOCK}"
+    rf"\d{{4}}[-/]\d{{2}}[-/]\d{{2}}(?:[Tt ](?:{_CLOCK})|{_FILE_CLOCK})?|\d{{8}}{_FILE_CLOCK}"
     rf"|{_WRITTEN_DATE}(?: ?{_CLOCK})?(?: [A-Z]{{3,4}})?(?: \d{{4}}\b)?"
 )
 _STAMP: Final = (
-    rf"\d{{4}}[-/]\d{{2}}[-/]\d{{2}}[T ]{_SECONDS_CLOCK}"
+    rf"\d{{4}}[-/]\d{{2}}[-/]\d{{2}}[Tt ]{_SECONDS_CLOCK}"
     rf"|{_WRITTEN_DATE} ?{_SECONDS_CLOCK}(?: [A-Z]{{3,4}})?(?: \d{{4}}\b)?"
 )
 _UUID: Final = r"(?P<uuid>\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b)"
@@ -365,7 +365,7 @@ _VOLATILE_KEY: Final = re.compile(
     |session|sessionid|correlation|messageid|rss|ttl|random|time|age|idle)
     (?:_(?:s|secs?|seconds?|ms|millis|us|ns|mins?|minutes?|h|hours?))?$
     |^.*(?:_at|_ts|_ms|_time|timestamp|_id_trace|durationms|elapsedms|request_?id|trace_?id|span_?id|session_?id
-    |message_?id|correlation_?id|_pid|мс|мсек|毫秒|ミリ秒|밀리초)$""",
+    |message_?id|correlation_?id|_pid|мс|мсек|毫秒|ミリ秒|밀리초|(?:耗时|用时|処理時間|소요_?시간|dauer|durée|duración|duração|durata)(?:_?ms)?)$""",
     re.VERBOSE | re.IGNORECASE,
 )
 _NAME_CHARS: Final = 128  # longer keys are data, not names
