@@ -61,6 +61,7 @@ ERROR_NOISE: list[tuple[str, str, str]] = [
     ("minutes", "elapsed: 3 minutes", "elapsed: 12 minutes"),
     ("commit", "HEAD is 4f2a9c1", "HEAD is 9be01d7"),
     ("short code", "no access (request 7ca3f9)", "no access (request b0d412)"),
+    ("queue id", "550 user unknown (queue id EC6315C680)", "550 user unknown (queue id XR4CC5D24Q)"),
     ("line", "error in line 14", "error in line 99"),
     ("notebook cell", "In [3]: boom", "In [17]: boom"),
     ("step", "failed in step 3", "failed in step 9"),

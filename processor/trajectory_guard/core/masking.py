@@ -55,6 +55,7 @@ _ADDRESS: Final = r"(?P<addr>\b0x[0-9a-fA-F]{4,}\b)"
 _HEX: Final = (
     r"(?P<hex>\b(?=[0-9a-f]{6})(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{6,64}\b"
     r"|\b(?=[0-9A-F]{12})(?=[0-9A-F]*\d)(?=[0-9A-F]*[A-F])[0-9A-F]{12,64}\b"
+    r"|\b(?=[0-9A-Z]{8})(?:[A-Z]+\d+[A-Z]|\d+[A-Z]+\d)[0-9A-Z]{0,62}\b"
     r"|\b[a-z]{2,8}_(?=[A-Za-z]{0,64}\d)[0-9A-Za-z]{16,64}\b)"
 )
 _LONG_HEX: Final = r"(?P<hex>\b(?=[0-9a-fA-F]{16})(?=[0-9a-fA-F]*\d)(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{16,64}\b)"
@@ -100,7 +101,7 @@ _TIMES: Final = (rf"(?P<date>{_DATE})", rf"(?P<clock>\b{_CLOCK})")
 _STAMPS: Final = (rf"(?P<date>{_STAMP})", rf"(?P<clock>\b{_SECONDS_CLOCK})")
 _ALL: Final = _any(
     rf"(?P<date_>{_DATE})|{_TMP_INSIDE}|{_LASTED_INSIDE}",
-    r"\d#/\\a-zA-FIJLMNOPRSTW",
+    r"\d#/\\a-zA-Z",
     _UUID, *_TIMES, _TMP, _ADDRESS, _HEX, _EPOCH, _RATE, _LASTED, _CELL, _ATTEMPT, _SYSLOG, _POSITION, _BUILD_STEP,
 )  # fmt: skip
 _NOISE: Final = _any(
@@ -328,8 +329,7 @@ def _may_hold_noise_in_any_script(text: str) -> bool:
 _OTHER_DIGIT: Final = re.compile(r"[^\D0-9]")
 _OTHER_LETTER: Final = re.compile("[\u0130\u0131\u017f]")
 """The letters beyond ASCII that are an ``i`` or an ``s`` regardless of case."""
-_UNITS: Final = b"mnudgS\xc2\xd0\xd1\xe3\xe6\xe7\xeb\xec"
-_DIGITS_AND_UNITS: Final = bytes.maketrans(b"123456789" + _UNITS, b"000000000" + b"s" * len(_UNITS))
+_DIGITS_AND_UNITS: Final = bytes.maketrans(b"123456789mnudgS\xc2\xd0\xd1\xe3\xe6\xe7\xeb\xec", b"0" * 9 + b"s" * 14)
 """Digits become one, and so do the first bytes of the units in ``_NOISY_NUMBER``."""
 _HEX_DIGITS: Final = bytes.maketrans(b"0123456789abcdeABCDEF", b"f" * 21)
 _NAMES: Final = tuple(
