@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import operator
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Annotated, Any
 
 import pytest
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    AnyMessage,
+    BaseMessageChunk,
+    HumanMessage,
+    message_chunk_to_message,
+)
+from langchain_core.messages.tool import tool_call_chunk
+from langchain_core.outputs import ChatGenerationChunk
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import add_messages
@@ -94,6 +106,44 @@ def test_a_reducer_of_the_users_own_is_kept() -> None:
     graph = apply_guard(agent_builder(obeys, state=Talk), board=new_board()).compile()
 
     assert outline(graph.invoke({"messages": [HumanMessage("hi")]})["messages"]) == NUDGED_THEN_FINISHED
+
+
+class StreamingModel(ScriptedChatModel):
+    """Streams the calls of its answer as a provider does: each in a chunk of its own."""
+
+    def _stream(self, messages: list[Any], *args: Any, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
+        answer = self.policy(messages, self.turns)
+        yield ChatGenerationChunk(message=AIMessageChunk(answer.content))
+        for place, one in enumerate(answer.tool_calls):
+            part = tool_call_chunk(name=one["name"], args=json.dumps(one["args"]), id=one["id"], index=place)
+            yield ChatGenerationChunk(message=AIMessageChunk("", tool_call_chunks=[part]))
+
+
+@pytest.mark.parametrize("policy", [repeats(), obeys])
+def test_a_node_may_write_the_sum_of_the_chunks_it_has_streamed(policy: Any) -> None:
+    """``add_messages`` makes a whole message of them; other reducers keep a message of another type."""
+
+    class Talk(TypedDict):
+        messages: Annotated[list[AnyMessage], operator.add]
+
+    model = StreamingModel(policy=policy)
+
+    def agent(state: Talk) -> dict[str, Any]:
+        return {"messages": [reduce(operator.add, model.stream(state["messages"]))]}
+
+    builder: Builder = StateGraph(Talk)
+    builder.add_node("agent", agent)
+    builder.add_node("tools", ToolNode([search]))
+    builder.add_edge(START, "agent")
+    builder.add_conditional_edges("agent", tools_condition)
+    builder.add_edge("tools", "agent")
+    graph = apply_guard(builder, board=new_board()).compile()
+
+    found = graph.invoke({"messages": [HumanMessage("hi")]})["messages"]
+
+    assert any(isinstance(message, AIMessageChunk) for message in found)
+    whole = [message_chunk_to_message(one) if isinstance(one, BaseMessageChunk) else one for one in found]
+    assert outline(whole) == (NUDGED_THEN_FINISHED if policy is obeys else NUDGED_THEN_STOPPED)
 
 
 def test_a_reducer_that_trims_is_kept() -> None:

@@ -12,7 +12,16 @@ from trajectory_guard.core.names import bounded_name
 from trajectory_guard.extras import missing
 
 try:
-    from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, convert_to_messages
+    from langchain_core.messages import (
+        AIMessage,
+        BaseMessage,
+        BaseMessageChunk,
+        HumanMessage,
+        SystemMessage,
+        ToolMessage,
+        convert_to_messages,
+        message_chunk_to_message,
+    )
     from langchain_core.runnables.config import var_child_runnable_config
     from langgraph.errors import GraphBubbleUp
     from langgraph.types import interrupt
@@ -47,6 +56,7 @@ ENDINGS: Final = ("end", "raise", "interrupt")
 """Values of ``on_stop`` that name no node."""
 INTENDED: Final = (LoopDetectedError, GraphBubbleUp)
 """Exceptions by which a gate ends a run, or LangGraph waits or hands over. Any other one is an error of the gate's."""
+_WHOLE: Final = frozenset((AIMessage, HumanMessage, SystemMessage, ToolMessage))
 
 
 class Outcome(NamedTuple):
@@ -334,21 +344,32 @@ def something_happened(messages: Sequence[Any]) -> bool:
 def as_messages(messages: Sequence[Any]) -> Sequence[Any]:
     """``messages`` as LangChain messages; some states hold ``{"role", "content"}`` or ``(role, text)``.
 
-    To be read, not to be passed on: ``Shown`` stands for what tools show beside their results.
+    To be read, not to be passed on: ``Shown`` stands for what tools show beside their results, and a whole message for
+    the sum of the chunks that a node has streamed, whose type has another name.
 
     Raises:
         TypeError: the entries cannot be messages.
     """
-    if not all(issubclass(kind, BaseMessage) for kind in set(map(type, messages))):
-        try:
-            messages = convert_to_messages(messages)
-        except Exception as error:
-            kinds = sorted({type(message).__name__ for message in messages})
-            raise TypeError(f"messages are expected in the state, got {', '.join(kinds)}") from error
+    if not _WHOLE.issuperset(map(type, messages)):  # as in few states
+        messages = _converted(messages)
     for message in messages:
         if message.content.__class__ is list and message.type == "human":  # as few are
             return with_shown(messages)
     return messages
+
+
+def _converted(messages: Sequence[Any]) -> Sequence[Any]:
+    """``messages`` of any form, as whole messages."""
+    kinds = set(map(type, messages))
+    if not all(issubclass(kind, BaseMessage) for kind in kinds):
+        try:
+            messages = convert_to_messages(messages)
+        except Exception as error:
+            named = ", ".join(sorted(kind.__name__ for kind in kinds))
+            raise TypeError(f"messages are expected in the state, got {named}") from error
+    if not any(isinstance(message, BaseMessageChunk) for message in messages):
+        return messages
+    return [message_chunk_to_message(one) if isinstance(one, BaseMessageChunk) else one for one in messages]
 
 
 def like(sample: Any, message: BaseMessage) -> Any:
