@@ -13,9 +13,14 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import NodeTimeoutError
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.types import Command, RetryPolicy
 
 from trajectory_guard import TrajectoryGuardMiddleware, apply_guard
 from trajectory_guard.cli.demo.scripted import ScriptedChatModel
+from trajectory_guard.core.policy import Level
 from trajectory_guard.gates.gate import GateDecision
 from trajectory_guard.gates.open_decisions import OpenDecisions
 
@@ -162,12 +167,60 @@ def test_a_cancelled_run_that_is_taken_up_again_gets_the_nudge_again(build: Buil
     assert open_decisions("taken up") == 0
 
 
+@pytest.mark.parametrize("stand_in", [False, True])
+def test_a_nudge_goes_to_the_agent_that_an_error_handler_leads_to(stand_in: bool) -> None:
+    """In another task: the agent itself again, or one with another model."""
+    provider = Provider(times=1)
+    node = agent_node(obeys)
+
+    def agent(state: Any) -> Any:
+        provider.ask(state["messages"])
+        return node(state)
+
+    builder: StateGraph[Any, Any, Any, Any] = StateGraph(MessagesState)
+    handler: Any = lambda state: Command(goto="spare" if stand_in else "agent")  # noqa: E731
+    builder.add_node("agent", agent, error_handler=handler)
+    builder.add_node("spare", node)
+    builder.add_node("tools", ToolNode([search]))
+    builder.add_edge(START, "agent")
+    builder.add_conditional_edges("agent", tools_condition)
+    builder.add_conditional_edges("spare", tools_condition)
+    builder.add_conditional_edges("tools", lambda state: "agent", ["agent", "spare"])
+    graph = apply_guard(builder, board=new_board()).compile()
+
+    found = graph.invoke(TASK)["messages"]
+
+    assert provider.seen
+    assert outline(found) == NUDGED_THEN_FINISHED
+
+
+@async_context
+def test_a_nudge_survives_the_time_limit_of_the_agent() -> None:
+    provider = Provider(times=1)
+    builder = agent_builder(obeys)
+    node = agent_node(obeys)
+
+    async def agent(state: Any) -> Any:
+        await provider.aask(state["messages"])
+        return node(state)
+
+    del builder.nodes["agent"]
+    policy = RetryPolicy(initial_interval=0.001, jitter=False, retry_on=NodeTimeoutError)
+    builder.add_node("agent", agent, timeout=0.5, retry_policy=policy)
+    graph = apply_guard(builder, board=new_board()).compile()
+
+    found = asyncio.run(graph.ainvoke(TASK))["messages"]
+
+    assert provider.seen
+    assert outline(found) == NUDGED_THEN_FINISHED
+
+
 def test_of_many_open_decisions_the_oldest_are_forgotten() -> None:
     kept = OpenDecisions()
-    decision: Any = object()
+    decision: Any = GateDecision(Level.OBSERVE, "t", None, None, [], {})
     for number in range(1_030):
-        kept.keep({"configurable": {"__pregel_task_id": str(number)}}, decision)
-    kept.keep({}, decision)  # outside of a graph nothing can be taken up
+        kept.keep({"configurable": {"__pregel_task_id": str(number)}}, decision, [])
+    kept.keep({}, decision, [])  # outside of a graph nothing can be taken up
 
     assert len(kept) == 1_024
     assert kept.find({"configurable": {"__pregel_task_id": "5"}}) is None

@@ -81,11 +81,18 @@ def split_status(status: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
 
 
 class GuardedNode(PregelNode):
-    """A node of a compiled graph with a gate in front of it."""
+    """A node of a compiled graph with a gate in front of it.
 
-    def __init__(self, plain: PregelNode, gate: GraphGate, *, entered_guarded: bool = False) -> None:
+    Parameters:
+        decisions: of all agents of the graph: one may stand in for another that failed.
+    """
+
+    def __init__(
+        self, plain: PregelNode, gate: GraphGate, decisions: OpenDecisions, *, entered_guarded: bool = False
+    ) -> None:
         self.__dict__.update(plain.copy({}).__dict__)
         self._plain, self._gate, self._entered_guarded = plain, gate, entered_guarded
+        self._decisions = decisions
 
     @cached_property
     def node(self) -> Runnable[Any, Any] | None:
@@ -93,11 +100,15 @@ class GuardedNode(PregelNode):
         inner = self._plain.node
         if inner is None:
             return None
-        return GuardedAgent(inner, self._gate, self._plain, entered_guarded=self._entered_guarded)
+        return GuardedAgent(inner, self._gate, self._plain, self._decisions, entered_guarded=self._entered_guarded)
 
     def copy(self, update: dict[str, Any]) -> GuardedNode:
         """As ``PregelNode.copy``, with the gate."""
-        return GuardedNode(self._plain.copy(update), self._gate, entered_guarded=self._entered_guarded)
+        return GuardedNode(self._plain.copy(update), self._gate, self._decisions, entered_guarded=self._entered_guarded)
+
+    def entered_after_a_gate(self) -> GuardedNode:
+        """The node in a sub-graph before which a gate of the parent decides."""
+        return GuardedNode(self._plain, self._gate, self._decisions, entered_guarded=True)
 
 
 class _Passage(NamedTuple):
@@ -116,15 +127,18 @@ class GuardedAgent(Runnable[Any, Any]):
         inner: the node and its writers.
         gate: decides.
         plain: the node, for its first writer, which stores updates and follows ``Command``, but no edges.
+        decisions: as for ``GuardedNode``.
         entered_guarded: the node is in a sub-graph, and a gate of the parent has decided when it was entered.
     """
 
     def __init__(
-        self, inner: Runnable[Any, Any], gate: GraphGate, plain: PregelNode, *, entered_guarded: bool = False
-    ) -> None:
+        self, inner: Runnable[Any, Any], gate: GraphGate, plain: PregelNode, decisions: OpenDecisions, *,
+        entered_guarded: bool = False,
+    ) -> None:  # fmt: skip
         self._inner, self._gate, self._plain = inner, gate, plain
         self._entered_guarded = entered_guarded
-        self._open = OpenDecisions()
+        self._open = decisions
+        self._is_timed = plain.timeout is not None
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """Pass the gate, then run the node."""
@@ -182,7 +196,8 @@ class GuardedAgent(Runnable[Any, Any]):
     def _decide(self, input: Any, config: RunnableConfig) -> tuple[Sequence[Any], GateDecision] | None:
         """The intervention that is due, and the messages behind the decision; None at the start of a turn.
 
-        A node that is retried, or runs again once a person has answered, gets the same decision as before.
+        A node that is retried, or runs again once a person has answered, gets the same decision as before; so does one
+        to which an error handler leads.
         """
         messages = self._messages(input, config) or ()
         decision = self._open.find(config)
@@ -191,8 +206,10 @@ class GuardedAgent(Runnable[Any, Any]):
         self._gate.follow_branch(messages, _status_in(config), config)
         if not self._gate.has_to_decide(messages, config) or (self._entered_guarded and _is_entry(config)):
             return None
-        decision = self._gate.decide(messages, _status_in(config), config, input)
-        self._open.keep(config, decision)
+        decision = self._open.find_left(config, messages)
+        if decision is None:
+            decision = self._gate.decide(messages, _status_in(config), config, input)
+        self._open.keep(config, decision, messages)
         return messages, decision
 
     def _messages(self, input: Any, config: RunnableConfig) -> Any:
@@ -238,7 +255,7 @@ class GuardedAgent(Runnable[Any, Any]):
                 keep_out_of_streams(new, config)
             except Exception:  # users see the nudge then, and the agent does
                 self._gate.gate.contain()
-        writes = _Writes(self._gate, config, decision, shown, new, self._open)
+        writes = _Writes(self._gate, config, decision, shown, new, self._open, timed=self._is_timed)
         return _Passage(self._inner, input, writes.config, writes)
 
     def _end(self, messages: Sequence[Any], decision: GateDecision, input: Any, config: RunnableConfig) -> _Passage:
@@ -255,7 +272,7 @@ class GuardedAgent(Runnable[Any, Any]):
             self._plain.writers[0],
             **({"trace_policy": policy} if policy is not None else {}),
         )
-        writes = _Writes(gate, config, decision, messages, [], self._open)
+        writes = _Writes(gate, config, decision, messages, [], self._open, timed=self._is_timed)
         return _Passage(stand_in, input, writes.config, writes)
 
 
@@ -297,8 +314,10 @@ class _Writes:
         shown: Sequence[Any],
         new: list[Any],
         open_decisions: OpenDecisions,
+        *,
+        timed: bool,
     ) -> None:
-        self._open = open_decisions
+        self._open, self._timed = open_decisions, timed
         self._gate, self._decision = gate, decision
         self._written: Sequence[Any] = ()
         configurable = config["configurable"]
@@ -356,7 +375,7 @@ class _Writes:
             except Exception:
                 self._gate.gate.contain()
         elif error is not None:
-            self._open.left_by(error, self.config)
+            self._open.left_by(error, self.config, timed=self._timed)
             return
         self._finish()
         self._gate.answered(self._decision, self._written)

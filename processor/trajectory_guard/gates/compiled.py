@@ -34,6 +34,7 @@ from trajectory_guard.gates.agent_node import MEMORY, GuardedNode, guard_channel
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.gates.graph_gate import ENDINGS, GraphGate, NudgeRole
 from trajectory_guard.gates.nested import graphs_in, with_guarded
+from trajectory_guard.gates.open_decisions import OpenDecisions
 from trajectory_guard.gates.private_state import StatusChannel
 from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.rewire import (
@@ -240,7 +241,7 @@ def _guardable(builder: Builder, gate: GraphGate) -> bool:
 
 def _install(graph: Compiled, way: Way, gate: GraphGate) -> None:
     """Put the gate before the agents of a graph, and others into its sub-graphs."""
-    own = copy.copy(gate)
+    own, decisions = copy.copy(gate), OpenDecisions()
     own.whole_list = _takes_whole_list(graph.channels.get(gate.messages_key))
     own.witness = gate.keeps_cursor and all(isinstance(graph.nodes[name].bound, ToolNode) for name in way.tools)
     for name, node in graph.nodes.items():
@@ -249,7 +250,7 @@ def _install(graph: Compiled, way: Way, gate: GraphGate) -> None:
             guarded = guarded.copy({"writers": [*guarded.writers, way_back(way.way_back)]})
         if gate.refuse is not None or gate.keeps_cursor:
             guarded = _refusing(guarded, gate, name if name in way.tools else None)
-        graph.nodes[name] = GuardedNode(guarded, own) if name in way.agents else guarded
+        graph.nodes[name] = GuardedNode(guarded, own, decisions) if name in way.agents else guarded
     if way.agents:
         _add_channels(graph)
 
@@ -337,7 +338,7 @@ def _guarded_twin(graph: Any, gate: GraphGate, *, entered_guarded: bool = False)
     if entered_guarded:
         for name, node in twin.nodes.items():
             if isinstance(node, GuardedNode):
-                twin.nodes[name] = GuardedNode(node._plain, node._gate, entered_guarded=True)
+                twin.nodes[name] = node.entered_after_a_gate()
     return _quiet(twin)
 
 

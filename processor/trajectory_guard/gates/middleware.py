@@ -242,8 +242,10 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         self._gate.follow_branch(messages, status, config)
         if not self._gate.has_to_decide(messages, config):
             return None
-        decision = self._gate.decide(messages, status, config, state)
-        self._open.keep(config, decision)
+        decision = self._open.find_left(config, messages)
+        if decision is None:
+            decision = self._gate.decide(messages, status, config, state)
+        self._open.keep(config, decision, messages)
         return decision
 
     def _act(

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from langchain_core.callbacks import BaseCallbackManager
 from langgraph._internal._constants import CONFIG_KEY_RUNTIME, CONFIG_KEY_TASK_ID
+from langgraph.errors import GraphBubbleUp
 
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.gates.gate import GateDecision
-from trajectory_guard.gates.graph_gate import Outcome, configurable_of, has_checkpointer, thread_id_of
+from trajectory_guard.gates.graph_gate import Outcome, configurable_of, has_checkpointer, namespace_of, thread_id_of
 
 _MAX_OPEN: Final = 1_024
+
+
+class _Open(NamedTuple):
+    """A decision, and the place in a conversation that it was made for; empty if the messages have no ids."""
+
+    decision: GateDecision
+    place: str
 
 
 class OpenDecisions:
@@ -22,10 +30,14 @@ class OpenDecisions:
 
     Nothing tells a gate that a node which failed is not run again, so its decision stays until it is one of the oldest.
     The messages it was made for do not: they may be large, and the node that runs again reads them again.
+
+    A nudge that a node failed to write is also kept by its place: an error handler may lead to another task, of this
+    agent or of one that stands in for it, with the same messages.
     """
 
     def __init__(self) -> None:
-        self._of_task: BoundedTable[str, GateDecision] = BoundedTable(_MAX_OPEN)
+        self._of_task: BoundedTable[str, _Open] = BoundedTable(_MAX_OPEN)
+        self._left: BoundedTable[str, GateDecision] = BoundedTable(_MAX_OPEN)
         self._carried_out: WeakKeyDictionary[BaseCallbackManager, Outcome] = WeakKeyDictionary()
 
     def __len__(self) -> int:
@@ -36,16 +48,27 @@ class OpenDecisions:
 
     def find(self, config: Mapping[str, Any]) -> GateDecision | None:
         """The decision for the task of a run; None if it has none, or none that is open."""
-        return self._of_task.get(_task_of(config))
+        known = self._of_task.get(_task_of(config))
+        return known.decision if known is not None else None
 
-    def keep(self, config: Mapping[str, Any], decision: GateDecision) -> None:
-        """Keep a decision until the node ends."""
+    def find_left(self, config: Mapping[str, Any], messages: Sequence[Any]) -> GateDecision | None:
+        """The decision with a nudge that another task was to write, and failed, after the same messages."""
+        return self._left.get(_place_of(config, messages)) if self._left else None
+
+    def keep(self, config: Mapping[str, Any], decision: GateDecision, messages: Sequence[Any]) -> None:
+        """Keep a decision until the node ends.
+
+        Parameters:
+            messages: that it was made for.
+        """
         if task := _task_of(config):
-            self._of_task[task] = decision
+            self._of_task[task] = _Open(decision, _place_of(config, messages) if decision.nudge is not None else "")
 
     def close(self, config: Mapping[str, Any]) -> None:
         """Forget the decision of a node that has ended."""
-        self._of_task.pop(_task_of(config), None)
+        known = self._of_task.pop(_task_of(config), None)
+        if known is not None and known.place:
+            self._left.pop(known.place, None)
 
     def carried_out(self, config: Mapping[str, Any]) -> Outcome | None:
         """The nudge or stop of a model call before this one, in the same execution of the node."""
@@ -71,13 +94,21 @@ class OpenDecisions:
             raise
         self.close(config)
 
-    def left_by(self, error: BaseException, config: Mapping[str, Any]) -> None:
-        """Forget the decision of a node that was cancelled, unless a checkpoint lets the run be taken up again.
+    def left_by(self, error: BaseException, config: Mapping[str, Any], *, timed: bool = False) -> None:
+        """Keep the decision of a node that failed for its next attempt, and its nudge for another task.
 
-        No policy retries a cancelled node, and without a checkpoint no later run has its task.
+        A node that was cancelled is not run again, unless its time limit did that, or a checkpoint lets the run be
+        taken up again.
+
+        Parameters:
+            timed: the node has a time limit.
         """
-        if not isinstance(error, Exception) and not _may_be_taken_up(config):
+        if not (isinstance(error, Exception) or timed or _may_be_taken_up(config)):
             self.close(config)
+        elif not isinstance(error, GraphBubbleUp):
+            known = self._of_task.get(_task_of(config))
+            if known is not None and known.place:
+                self._left[known.place] = known.decision
 
 
 def _may_be_taken_up(config: Mapping[str, Any]) -> bool:
@@ -88,3 +119,9 @@ def _may_be_taken_up(config: Mapping[str, Any]) -> bool:
 
 def _task_of(config: Mapping[str, Any]) -> str:
     return str(configurable_of(config).get(CONFIG_KEY_TASK_ID) or "")
+
+
+def _place_of(config: Mapping[str, Any], messages: Sequence[Any]) -> str:
+    """The run of a graph and its newest message; empty if that has no id."""
+    newest = getattr(messages[-1], "id", None) if messages else None
+    return f"{thread_id_of(config)}|{namespace_of(config)}|{newest}" if newest else ""
