@@ -12,7 +12,7 @@ from typing import Any, Literal, TypedDict
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
@@ -320,6 +320,20 @@ def test_the_cheaper_node_runs_instead(run: Run) -> None:
     result = run(hand_built(board, cheaper=small_node).compile())
     assert models_asked(result["messages"]) == ["small", "small"]
     assert board.counts["budget_actions.routed"] == 2
+
+
+class WholeList(TypedDict):
+    """A state without reducers: every node writes all messages."""
+
+    messages: list[Any]
+
+
+def test_a_refusal_keeps_a_conversation_without_reducer() -> None:
+    gate = BudgetGate(board=board_with(LIMIT))
+    builder = agent_builder(repeats(), state=WholeList)
+    builder.nodes["agent"].runnable = gate.wrap(builder.nodes["agent"].runnable)
+
+    assert outline(builder.compile().invoke({"messages": [HumanMessage("hi")]})["messages"]) == "hS"
 
 
 def test_new_sessions_are_refused_and_others_go_on(run: Run) -> None:

@@ -34,6 +34,7 @@ MODULES = {
         "CONFIG_KEY_TASK_ID",
     ),
     "langgraph._internal._runnable": ("RunnableCallable", "RunnableSeq", "coerce_to_runnable"),
+    "langgraph._internal._typing": ("MISSING",),
     "langgraph.pregel._messages": ("StreamMessagesHandler",),
     "langgraph.pregel._read": ("PregelNode",),
     "langgraph.pregel._utils": ("find_subgraph_pregel",),

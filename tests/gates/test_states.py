@@ -21,6 +21,7 @@ from langchain_core.messages import (
 )
 from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGenerationChunk
+from langgraph.channels import DeltaChannel, UntrackedValue
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import add_messages
@@ -163,6 +164,18 @@ class ReplacedByReducer(TypedDict):
     messages: Annotated[list[AnyMessage], lambda before, new: new]
 
 
+class NotSaved(TypedDict):
+    messages: Annotated[list[AnyMessage], UntrackedValue(list)]
+
+
+class ReplacedInBatches(TypedDict):
+    messages: Annotated[list[AnyMessage], DeltaChannel(lambda before, writes: writes[-1] if writes else before)]
+
+
+REPLACING = pytest.mark.parametrize("state", [WithoutReducer, ReplacedByReducer, NotSaved, ReplacedInBatches])
+"""What a node writes takes the place of all messages."""
+
+
 def _graph_without_reducer(policy: Any, state: type = WithoutReducer) -> Builder:
     """A state in which every node writes all messages."""
     model, tools = ScriptedChatModel(policy=policy), ToolNode([search])
@@ -175,12 +188,28 @@ def _graph_without_reducer(policy: Any, state: type = WithoutReducer) -> Builder
     return builder
 
 
-@pytest.mark.parametrize("state", [WithoutReducer, ReplacedByReducer])
-def test_a_message_key_without_reducer_does_not_lose_the_conversation(state: type) -> None:
-    for policy, expected in ((obeys, NUDGED_THEN_FINISHED), (repeats(), NUDGED_THEN_STOPPED)):
-        graph = apply_guard(_graph_without_reducer(policy, state), board=new_board()).compile()
+def _last(graph: Any) -> str:
+    """The outline of the last state; not every key is in the result of ``invoke``."""
+    *_, last = graph.stream({"messages": [HumanMessage("hi")]}, stream_mode="values")
+    return outline(last["messages"])
 
-        assert outline(graph.invoke({"messages": [HumanMessage("hi")]})["messages"]) == expected
+
+@REPLACING
+@pytest.mark.parametrize(("policy", "expected"), [(obeys, NUDGED_THEN_FINISHED), (repeats(), NUDGED_THEN_STOPPED)])
+def test_a_message_key_without_reducer_does_not_lose_the_conversation(state: type, policy: Any, expected: str) -> None:
+    graph = apply_guard(_graph_without_reducer(policy, state), board=new_board()).compile()
+
+    assert _last(graph) == expected
+
+
+@REPLACING
+def test_nor_does_it_to_a_node_wired_by_hand(state: type) -> None:
+    builder = _graph_without_reducer(repeats(), state)
+    builder.add_node("guard", TrajectoryGuardNode(agent="agent", board=new_board()))
+    builder.edges.discard(("tools", "agent"))
+    builder.add_edge("tools", "guard")
+
+    assert _last(builder.compile()) == NUDGED_THEN_STOPPED
 
 
 def test_a_nudge_appended_to_the_tool_result_keeps_a_conversation_without_reducer() -> None:

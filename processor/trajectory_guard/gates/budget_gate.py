@@ -27,6 +27,7 @@ from trajectory_guard.gates.budgets import Action, BudgetCheck, BudgetExceededEr
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.gates.graph_gate import get, like
 from trajectory_guard.gates.messages import MARK
+from trajectory_guard.gates.state_keys import channels_of, takes_whole_list
 from trajectory_guard.store import FlagBoard
 
 Cheaper = BaseChatModel | str | Mapping[str, Any] | Callable[..., Any]
@@ -91,8 +92,8 @@ class BudgetGate:
             return RunnableCallable(guarded.run, guarded.arun, name=node.get_name(), trace=False)
         return guarded.as_function()
 
-    def refusal(self, state: Any, ruling: Ruling) -> dict[str, Any]:
-        """The state update in place of the node's output.
+    def refusal(self, state: Any, ruling: Ruling, config: RunnableConfig) -> dict[str, Any]:
+        """The state update in place of the node's output; all messages, where what a node writes replaces them.
 
         Raises:
             BudgetExceededError: this gate raises, or the state has no messages.
@@ -100,7 +101,9 @@ class BudgetGate:
         messages = get(state, self._key)
         if self._raises or messages is None:
             raise BudgetExceededError(ruling.payload)
-        update: dict[str, Any] = {self._key: [like(messages[-1] if messages else None, refusal_message(ruling))]}
+        said = [like(messages[-1] if messages else None, refusal_message(ruling))]
+        whole = takes_whole_list(channels_of(config).get(self._key))
+        update: dict[str, Any] = {self._key: [*messages, *said] if whole else said}
         status = get(state, "loop_status")
         if isinstance(status, Mapping):
             update["loop_status"] = {**status, "budget": ruling.status.to_plain()}
@@ -122,12 +125,12 @@ class _GuardedCall:
         status = get(state, "loop_status")
         return self._check.rule(self._gate.messages(state), status if isinstance(status, Mapping) else None, config)
 
-    def _instead(self, state: Any, ruling: Ruling | None) -> Runnable[Any, Any] | None:
+    def _instead(self, state: Any, ruling: Ruling | None, config: RunnableConfig) -> Runnable[Any, Any] | None:
         """The runnable that takes the place of the node: the cheaper one, or one that writes the refusal."""
         if ruling is None:
             return None
         if ruling.ends:
-            update = self._gate.refusal(state, ruling)
+            update = self._gate.refusal(state, ruling, config)
             return RunnableCallable(lambda _: update, name="refusal", trace=False)
         if ruling.action is Action.ROUTED and self._cheaper is not None:
             self._check.count(ruling.action)
@@ -137,12 +140,12 @@ class _GuardedCall:
     def _other(self, state: Any, config: RunnableConfig) -> Runnable[Any, Any] | None:
         if not self._check.is_configured:
             return None
-        return self._instead(state, self._rule(state, config))
+        return self._instead(state, self._rule(state, config), config)
 
     async def _aother(self, state: Any, config: RunnableConfig) -> Runnable[Any, Any] | None:
         if not self._check.is_configured:
             return None
-        return self._instead(state, await asyncio.to_thread(self._rule, state, config))
+        return self._instead(state, await asyncio.to_thread(self._rule, state, config), config)
 
     def run(self, state: Any, config: RunnableConfig) -> Any:
         """A node that is a runnable."""

@@ -18,8 +18,6 @@ from typing import Any, Final, NamedTuple
 from trajectory_guard.extras import missing
 
 try:
-    from langchain_core.messages import AIMessage, HumanMessage
-    from langgraph.channels import LastValue
     from langgraph.graph.state import CompiledStateGraph
     from langgraph.prebuilt import ToolNode
     from langgraph.pregel import Pregel
@@ -47,6 +45,7 @@ from trajectory_guard.gates.rewire import (
     find_way,
     sub_graphs,
 )
+from trajectory_guard.gates.state_keys import takes_whole_list
 from trajectory_guard.gates.state_of import StateOf
 from trajectory_guard.gates.status import statuses
 from trajectory_guard.gates.tool_gate import ToolGate
@@ -242,7 +241,7 @@ def _guardable(builder: Builder, gate: GraphGate) -> bool:
 def _install(graph: Compiled, way: Way, gate: GraphGate) -> None:
     """Put the gate before the agents of a graph, and others into its sub-graphs."""
     own, decisions = copy.copy(gate), OpenDecisions()
-    own.whole_list = _takes_whole_list(graph.channels.get(gate.messages_key))
+    own.whole_list = takes_whole_list(graph.channels.get(gate.messages_key))
     own.witness = gate.keeps_cursor and all(isinstance(graph.nodes[name].bound, ToolNode) for name in way.tools)
     for name, node in graph.nodes.items():
         guarded = _with_guarded_sub_graphs(node, gate, entered_guarded=bool(way.agents))
@@ -253,20 +252,6 @@ def _install(graph: Compiled, way: Way, gate: GraphGate) -> None:
         graph.nodes[name] = GuardedNode(guarded, own, decisions) if name in way.agents else guarded
     if way.agents:
         _add_channels(graph)
-
-
-def _takes_whole_list(channel: Any) -> bool:
-    """Whether nodes write all messages and not just new ones: the key has no reducer, or one that only replaces."""
-    if isinstance(channel, LastValue):
-        return True
-    reducer = getattr(channel, "operator", None)
-    if reducer is None:
-        return False
-    before, new = [HumanMessage("before", id="before")], [AIMessage("new", id="new")]
-    try:
-        return bool(reducer(before, new) == new)
-    except Exception:  # noqa: BLE001  a reducer of other things than messages, which shows nothing here
-        return False
 
 
 def _refusing(node: PregelNode, gate: GraphGate, tools: str | None) -> PregelNode:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypedDict
@@ -12,7 +13,6 @@ from trajectory_guard.extras import missing
 try:
     from langchain_core.messages import BaseMessage
     from langchain_core.runnables import Runnable, RunnableConfig
-    from langgraph._internal._constants import CONFIG_KEY_READ
     from langgraph.graph import END, StateGraph
     from langgraph.graph.message import add_messages
     from langgraph.types import Command
@@ -30,7 +30,6 @@ from trajectory_guard.gates.graph_gate import (
     GraphGate,
     NudgeRole,
     Outcome,
-    configurable_of,
     get,
     thread_id_of,
 )
@@ -38,12 +37,12 @@ from trajectory_guard.gates.loop_error import LoopDetectedError
 from trajectory_guard.gates.private_state import as_json
 from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.rewire import GraphShapeError
+from trajectory_guard.gates.state_keys import BRANCH, channels_of, takes_whole_list
 from trajectory_guard.gates.state_of import StateOf
 from trajectory_guard.gates.status import LoopStatus
 from trajectory_guard.store import FlagBoard
 
 GUARD_NODE = "trajectory_guard"
-_BRANCH = "branch:to:"
 _log = logging.getLogger(telemetry.LOGGER)
 
 
@@ -81,7 +80,7 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
             message, which Anthropic and Google reject or drop in many cases.
         messages_key: state key that holds the messages.
         whole_list: that key has no reducer, or one that only replaces, so that a node writes all messages and not just
-            new ones.
+            new ones. In a graph the node finds this out itself.
         state_of: from the graph state to the state that the tools act on, where their results do not show it: a page,
             an accessibility tree, a board. Returns text, bytes, a JSON value, or None if it does not know. Called after
             tool calls; volatile parts such as clocks are masked, and only a fingerprint is kept. It decides in place of
@@ -138,8 +137,8 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
 
     def _check_targets(self, config: Mapping[str, Any]) -> None:
         """LangGraph ends a run without an answer, and raises nothing, where a ``Command`` goes to no node."""
-        channels = _channels_of(config)
-        nodes = {name.removeprefix(_BRANCH) for name in channels if name.startswith(_BRANCH)}
+        channels = channels_of(config)
+        nodes = {name.removeprefix(BRANCH) for name in channels if name.startswith(BRANCH)}
         for argument, name in (("agent", self.agent), ("on_stop", self._gate.on_stop)):
             if nodes and name not in nodes and not (argument == "on_stop" and name in ENDINGS):
                 endings = "'end', 'raise', 'interrupt', " if argument == "on_stop" else ""
@@ -163,15 +162,18 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
         try:
             gate.follow_branch(messages, get(state, "loop_status"), config)
             decision = gate.decide(messages, get(state, "loop_status"), config, state)
-            return self._command(gate.act(decision, config), messages)
+            return self._command(gate.act(decision, config), messages, config)
         except INTENDED:
             raise
         except Exception:
             self.gate.contain()
             return Command(goto=self.agent)
 
-    def _command(self, outcome: Outcome, messages: Sequence[Any]) -> Command[Any]:
+    def _command(self, outcome: Outcome, messages: Sequence[Any], config: Mapping[str, Any]) -> Command[Any]:
         gate, (decision, nudge, ends) = self._gate, outcome
+        if (ends or nudge is not None) and takes_whole_list(channels_of(config).get(gate.messages_key)):
+            gate = copy.copy(gate)
+            gate.whole_list = True
         update: dict[str, Any] = {
             "trajectory_scratchpad": decision.scratchpad,
             "loop_status": as_json(decision.status),
@@ -184,13 +186,6 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
             shown, new = gate.nudged(messages, nudge)
             update[gate.messages_key] = shown if gate.whole_list else new
         return Command(goto=self.agent, update=update)
-
-
-def _channels_of(config: Mapping[str, Any]) -> set[str]:
-    """The channels of the running graph; none outside a graph, or if LangGraph hides them."""
-    read = configurable_of(config).get(CONFIG_KEY_READ)
-    parts = (part for part in getattr(read, "args", ()) if isinstance(part, Mapping))
-    return next(({*part} for part in parts if any(str(key).startswith(_BRANCH) for key in part)), set())
 
 
 def apply_guard(
