@@ -252,6 +252,14 @@ def test_a_loop_status_and_scratchpad_the_user_declared_are_used() -> None:
     assert [entry["tool_name"] for entry in result["trajectory_scratchpad"]] == ["search"] * STOP_AT
 
 
+def test_a_graph_with_the_guards_own_state_shows_its_schema() -> None:
+    """LangGraph's server, Studio and ``as_tool`` ask for it."""
+    graph = apply_guard(agent_builder(obeys, state=AgentState), board=new_board()).compile()
+
+    for schema in (graph.get_input_jsonschema(), graph.get_output_jsonschema()):
+        assert set(schema["properties"]) == {"messages", "loop_status", "trajectory_scratchpad"}
+
+
 def test_a_scratchpad_with_a_reducer_of_the_users_own_stays() -> None:
     class Talk(MessagesState):
         trajectory_scratchpad: Annotated[list[Any], operator.add]

@@ -6,7 +6,7 @@ import asyncio
 import copy
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any
 
 from trajectory_guard.extras import missing
 
@@ -18,6 +18,7 @@ try:
     from langgraph.types import Command
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
     raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
+from typing_extensions import TypedDict
 
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final, NamedTuple, TypedDict
+from typing import Any, Final, NamedTuple
+
+from typing_extensions import TypedDict  # pydantic, asked for a graph's schema, takes no other before Python 3.12
 
 from trajectory_guard.by_hand import RULE
 from trajectory_guard.core.engine import Verdict
