@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
+from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import NodeTimeoutError
@@ -192,6 +193,32 @@ def test_a_nudge_goes_to_the_agent_that_an_error_handler_leads_to(stand_in: bool
 
     assert provider.seen
     assert outline(found) == NUDGED_THEN_FINISHED
+
+
+def test_another_run_whose_messages_are_numbered_alike_gets_no_nudge_of_a_failed_one() -> None:
+    provider = Provider(times=1)
+    node = agent_node(obeys)
+
+    def agent(state: Any) -> Any:
+        provider.ask(state["messages"])
+        return node(state)
+
+    def number(state: Any) -> Any:
+        answer = ToolNode([search]).invoke(state)["messages"][0]
+        return {"messages": [answer.model_copy(update={"id": f"message {len(state['messages'])}"})]}
+
+    builder = agent_builder(obeys)
+    builder.nodes["agent"].runnable = RunnableLambda(agent)
+    builder.nodes["tools"].runnable = RunnableLambda(number)
+    graph = apply_guard(builder, board=new_board()).compile()
+    with pytest.raises(ConnectionError):
+        graph.invoke(TASK)
+    before = [*TASK["messages"], AIMessage("", id="a"), HumanMessage("Once more?", id="b")]
+
+    found = graph.invoke({"messages": [*before, AIMessage("", id="c"), HumanMessage("And now?", id="d")]})["messages"]
+
+    assert provider.seen
+    assert outline(found)[5:] == NUDGED_THEN_FINISHED[1:]
 
 
 @async_context

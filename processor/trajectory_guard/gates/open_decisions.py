@@ -122,6 +122,10 @@ def _task_of(config: Mapping[str, Any]) -> str:
 
 
 def _place_of(config: Mapping[str, Any], messages: Sequence[Any]) -> str:
-    """The run of a graph and its newest message; empty if that has no id."""
+    """The thread, or else the run of the graph, and its newest message; empty if either is unknown.
+
+    Applications may number their messages alike, so the message alone is no place.
+    """
     newest = getattr(messages[-1], "id", None) if messages else None
-    return f"{thread_id_of(config)}|{namespace_of(config)}|{newest}" if newest else ""
+    whole = thread_id_of(config) or getattr(config.get("callbacks"), "parent_run_id", None)
+    return f"{whole}|{namespace_of(config)}|{newest}" if newest and whole else ""
