@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -154,6 +155,37 @@ def test_a_cancelled_run_leaves_nothing_behind(build: Build) -> None:
     assert len(provider.seen) > 2
     assert provider.held == 0
     assert open_decisions("hung up") == 0
+
+
+@async_context
+@pytest.mark.parametrize("in_middleware", [False, True])
+def test_a_run_cancelled_while_a_thread_decides_leaves_nothing_behind(in_middleware: bool) -> None:
+    """Budgets and a collector are asked on a thread, which nothing can cancel."""
+    decides, is_cancelled = threading.Event(), threading.Event()
+
+    def text(verdict: Any) -> str:
+        decides.set()
+        assert is_cancelled.wait(60)
+        return "Try something else."
+
+    board = new_board(nudge_text=text, budgets=[{"scope": "day", "tokens": 10**9}])
+    if in_middleware:
+        middleware = [TrajectoryGuardMiddleware(board=board)]
+        graph: Any = create_agent(ScriptedChatModel(policy=obeys), [search], middleware=middleware)
+    else:
+        graph = apply_guard(agent_builder(obeys), board=board).compile()
+
+    async def run() -> None:
+        running = asyncio.create_task(graph.ainvoke(TASK, thread_config("undecided")))
+        assert await asyncio.to_thread(decides.wait, 60)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        is_cancelled.set()
+
+    asyncio.run(run())  # waits for its threads at the end
+
+    assert open_decisions("undecided") == 0
 
 
 @BUILDS

@@ -7,12 +7,11 @@ kind, edges, retries, streams and sub-graphs work as before. The guard's own upd
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import dataclasses
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
@@ -175,7 +174,7 @@ class GuardedAgent(Runnable[Any, Any]):
         """The decision does no I/O unless a collector or budgets are configured; it then runs on a thread."""
         if not self._gate.gate.does_io:
             return self._enter(input, config)
-        return await asyncio.to_thread(self._enter, input, config)
+        return await self._open.on_a_thread(partial(self._enter, input, config), config, timed=self._is_timed)
 
     def _enter(self, input: Any, config: RunnableConfig) -> _Passage:
         try:

@@ -8,6 +8,7 @@ import dataclasses
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Final, NamedTuple
 
 from trajectory_guard.extras import missing
@@ -156,7 +157,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
             return self._refused(request, ruling)
         request = self._routed(request, ruling)
         if self._gate.gate.does_io:
-            passage = await asyncio.to_thread(self._enter, request, ruling, config)
+            passage = await self._open.on_a_thread(partial(self._enter, request, ruling, config), config)
         else:
             passage = self._enter(request, ruling, config)
         with self._open.until_ended(config):

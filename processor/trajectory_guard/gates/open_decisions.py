@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from langchain_core.callbacks import BaseCallbackManager
@@ -16,6 +18,7 @@ from trajectory_guard.gates.gate import GateDecision
 from trajectory_guard.gates.graph_gate import Outcome, configurable_of, has_checkpointer, namespace_of, thread_id_of
 
 _MAX_OPEN: Final = 1_024
+Passage = TypeVar("Passage")
 
 
 class _Open(NamedTuple):
@@ -93,6 +96,29 @@ class OpenDecisions:
             self.left_by(error, config)
             raise
         self.close(config)
+
+    async def on_a_thread(
+        self, enter: Callable[[], Passage], config: Mapping[str, Any], *, timed: bool = False
+    ) -> Passage:
+        """Decide on a thread. Where the node is cancelled meanwhile, the thread goes on, and keeps its decision late.
+
+        Parameters:
+            timed: as for ``left_by``.
+        """
+        is_cancelled = threading.Event()
+
+        def entered() -> Passage:
+            passage = enter()
+            if is_cancelled.is_set():
+                self.left_by(asyncio.CancelledError(), config, timed=timed)
+            return passage
+
+        try:
+            return await asyncio.to_thread(entered)
+        except asyncio.CancelledError as error:
+            is_cancelled.set()
+            self.left_by(error, config, timed=timed)
+            raise
 
     def left_by(self, error: BaseException, config: Mapping[str, Any], *, timed: bool = False) -> None:
         """Keep the decision of a node that failed for its next attempt, and its nudge for another task.
