@@ -323,6 +323,13 @@ def test_what_a_link_was_given_for_one_request_is_noise(link: str) -> None:
     assert mask_noise(first) == mask_noise(second)
 
 
+@pytest.mark.parametrize("name", ["t", "_", "cb", "rand"])
+def test_the_number_that_keeps_a_page_out_of_caches_is_noise(name: str) -> None:
+    page = "URL: https://a.example/login?next=/orders&{}={}\nPassword [field]"
+    assert mask_noise(page.format(name, 1951849646)) == mask_noise(page.format(name, 16711886239))
+    assert mask_noise(page.format(name, 12)) != mask_noise(page.format(name, 13))  # seconds of a film
+
+
 @pytest.mark.parametrize("name", ["id", "q", "page_token", "cursor", "state", "version", "design", "obsession_id"])
 def test_what_a_link_points_to_is_none(name: str) -> None:
     assert mask_noise(f"https://a.example/list?{name}=9f8eQ2hh") != mask_noise(

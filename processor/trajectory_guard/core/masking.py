@@ -163,10 +163,10 @@ def _of_this_moment(text: str) -> str:
 
 _OF_THIS_MOMENT: Final = re.compile(
     r"""([?&](?:(?:j|php)?sess(?:ion)?(?:_?id)?|sid|_?(?:csrf|xsrf)(?:_?token)?|(?:access_|auth_|security_)?token|nonce
-    |sig|signature|expires|key-pair-id|policy|googleaccessid|x-(?:amz|goog)-[a-z-]{4,20})=)[^\s&"'<>)\]}]{1,4096}""",
+    |sig|signature|expires|key-pair-id|policy|googleaccessid|x-(?:amz|goog)-[a-z-]{4,20}|(?:ts?|_|cb|rnd|rand)(?==\d{8}))=)[^\s&"'<>)\]}]{1,4096}""",
     re.ASCII | re.IGNORECASE | re.VERBOSE,
 )
-"""As web servers and the signed URLs of AWS, Google Cloud and Azure name them."""
+"""As web servers, the signed URLs of AWS, Google Cloud and Azure, and pages against caches name them."""
 
 
 def volatile_parts(text: str) -> list[str]:
