@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.collector.kit import loop, new_scorer, request, span, span_id, tool, verdicts
+from tests.collector.kit import loop, new_scorer, request, span, span_id, tool, verdicts, views
 from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.core.policy import Level
+from trajectory_guard.transcripts.assemble import extract_steps
 from trajectory_guard_collector.api.flag_replies import FlagState, flag_reply
 from trajectory_guard_collector.scoring.items import EventKind
 from trajectory_guard_collector.scoring.scorer import RequestScorer
@@ -87,6 +88,22 @@ def test_a_tool_span_inside_another_record_of_the_same_call_counts_once() -> Non
         scorer.score(request(inner))
         scorer.score(request(tool(f"outer{at}", at=at)))
     assert steps(scorer) == {"c": 3}
+
+
+def test_a_tool_whose_agent_calls_the_same_tool_is_no_second_report() -> None:
+    """A researcher that delegates parts of its question to a researcher below it."""
+    scorer = new_scorer()
+    named = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "below"}
+    below = span("below", named, parent="outer", at=0.5, dur=40.0)
+    inner = [
+        tool(f"inner{at}", {"q": f"part {at}"}, f"part {at}", tool_name="research", parent="below", at=1.0 + at)
+        for at in range(3)
+    ]
+    spans = [*inner, below, tool("outer", {"q": "all"}, tool_name="research", dur=50.0)]
+    for one in spans:
+        scorer.score(request(one))
+    assert steps(scorer) == {"c": 4}
+    assert len(extract_steps(views(request(*spans)))) == 4
 
 
 def test_ping_pong_between_two_services_with_separate_traces_is_found() -> None:

@@ -204,9 +204,8 @@ def plain_is_duplicate(span: SpanView, above: Sequence[SpanView], table: Dialect
         row = plain_dialect(one, table)
         if row is None:
             continue
-        if row.tool_name(one) == own.tool_name(span):
-            return True
-        if carries and not any(plain_is_agent(between, table) for between in above[:place]):
+        repeats = carries or row.tool_name(one) == own.tool_name(span)
+        if repeats and not any(plain_is_agent(between, table) for between in above[:place]):
             return True
     served = span.kind == "server" or (bool(above) and above[0].name == "mcp.server")
     sessions = [one for one in above if one.attributes.get("traceloop.span.kind") == "session"]

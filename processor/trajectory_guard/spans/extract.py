@@ -100,15 +100,13 @@ def repeats_above(span: SpanView, dialect: Dialect, above: Sequence[SpanView], t
     """As ``is_inner_duplicate``, for a tool span whose dialect is known.
 
     A span of a transport repeats the tool span around it under any name: frameworks put the server before the name of
-    its tool, gateways offer one tool for all. An agent in between makes calls of its own.
+    its tool, gateways offer one tool for all. An agent in between makes calls of its own, also of the tool that it is.
     """
     for place, ancestor in enumerate(above):
         outer = dialect_above(ancestor, table)
-        if outer is not None:
-            if outer.tool_name(ancestor) == dialect.tool_name(span):
-                return True
-            if is_transport(span) and not any(is_agent_span(one, table) for one in above[:place]):
-                return True
+        repeats = outer is not None and (outer.tool_name(ancestor) == dialect.tool_name(span) or is_transport(span))
+        if repeats and not any(is_agent_span(one, table) for one in above[:place]):
+            return True
     return _is_of_server(span, above) and is_served(span, above)
 
 
