@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trajectory_guard.branches import Branches
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.core.calls import CallRecord, call_key, is_fuller, reported, truncate_for_replay
+from trajectory_guard.core.calls import CallRecord, call_key, is_fuller, reported, truncate_for_replay, with_report
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
@@ -96,6 +96,8 @@ class FlagBoard(QualityScores):
                 earlier = reported(entry.recent, record)
                 fuller = earlier is not None and is_fuller(record, earlier)  # the one before hid the arguments
                 key = call_key(step.call_id) if step.call_id is not None else None
+                if earlier is not None and not fuller:
+                    entry.recent = with_report(entry.recent, earlier, record)
                 if (earlier is not None and not fuller) or (key is not None and key in entry.message_calls):
                     self.counts["duplicates"] += 1
                     return None

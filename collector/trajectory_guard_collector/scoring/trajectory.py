@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from trajectory_guard.by_hand import HandFlag
-from trajectory_guard.core.calls import RECENT_CALLS, CallRecord, is_fuller, reported
+from trajectory_guard.core.calls import RECENT_CALLS, CallRecord, is_fuller, reported, with_report
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError, TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED
+from trajectory_guard.core.tracking.scope import run_label
 from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard_collector.scoring.items import FIRST, EventKind, Item, Key, Order, StepItem, is_due, was_in_order
 from trajectory_guard_collector.scoring.published import Published
@@ -28,6 +29,7 @@ _SNAPSHOT_STEPS: Final = 32
 _AT_A_STRETCH: Final = 8
 _MAX_NAMES: Final = 8
 _MAX_EPISODES: Final = 16
+_NO_TURNS: Final[dict[str, str]] = {}
 
 
 class CurrentVerdicts(NamedTuple):
@@ -317,10 +319,11 @@ class Trajectory:
             if verdict is not None:
                 head.usage.discard_pending(step)
             return self._with_first_step(head, item, verdict)
-        record = CallRecord.of(step)
+        record = CallRecord.of(step, run_label(step, _NO_TURNS))
         earlier = reported(head.recent, record)
         item.repeats = earlier is not None and not is_fuller(record, earlier)
         if item.repeats:
+            head.recent = with_report(head.recent, earlier, record)  # type: ignore[arg-type]
             return None
         head.state.twice = head.state.twice or earlier is not None
         if record.outcome != INTERRUPTED:

@@ -192,11 +192,16 @@ def plain_snapshot(snapshot: Snapshot) -> list[Any]:
     return [snapshot.state.decode("utf-8"), recent, usage, snapshot.usage.asked, snapshot.usage.tasks]
 
 
+def _record(plain: list[Any]) -> CallRecord:
+    record = CallRecord(*plain)  # earlier versions know fewer fields
+    return record._replace(again=tuple((dialect, trace) for dialect, trace in record.again)) if record.again else record
+
+
 def _snapshot(plain: list[Any]) -> Snapshot:
     state, recent, pending, asked, *tasks = plain  # earlier versions know no tasks
     usage = {trace: {scope: usage_of(one) for scope, one in by_scope.items()} for trace, by_scope in pending.items()}
     return Snapshot(
         state.encode("utf-8"),
-        tuple(CallRecord(*record) for record in recent),
+        tuple(_record(record) for record in recent),
         UsageLedger(usage, asked, {label: Task(*one) for found in tasks for label, one in found.items()}),
     )

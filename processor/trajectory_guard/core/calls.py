@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -14,7 +14,6 @@ from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
 from trajectory_guard.core.steps import INTERRUPTED, Outcome, StepRecord
 from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.text_bounds import chars_of
-from trajectory_guard.core.tracking.scope import are_siblings
 
 RECENT_CALLS: Final = 16
 """Records that are kept of a trajectory. A tuple of them takes a fifth of the memory of a deque."""
@@ -24,6 +23,7 @@ _MIN_ID_CHARS: Final = 6
 _KEPT_RESULT_CHARS: Final = 1_024
 _KEPT_SINGLE_CHARS: Final = 512
 _KEPT_ARGS_CHARS: Final = 2_048
+_MAX_SOURCES: Final = 15
 _CHARS_OF_BYTE: Final = 4
 """No byte of JSON is longer as a Python literal: a control character takes ``\\x7f``, a comma gets a blank."""
 
@@ -50,7 +50,12 @@ def _folded(tool_name: str) -> str:
 class CallRecord(NamedTuple):
     """The fields of a step by which a second record of the same call is recognised.
 
-    Of the hash of the arguments the first 16 hex digits are enough: few calls are compared.
+    Of each hash the first 16 hex digits are enough: few calls are compared.
+
+    Fields:
+        run: label of the run, as far as it is known.
+        result: hash of what came back, None if it is unknown.
+        again: dialect and trace of the further records of the same call.
     """
 
     tool: str
@@ -63,6 +68,8 @@ class CallRecord(NamedTuple):
     outcome: Outcome
     trace_id: str | None
     run: str = ""
+    result: str | None = None
+    again: tuple[tuple[str | None, str | None], ...] = ()
 
     @classmethod
     def of(cls, step: StepRecord, run: str = "") -> CallRecord:
@@ -82,7 +89,15 @@ class CallRecord(NamedTuple):
             step.outcome_type,
             step.trace_id,
             run,
+            step.state_snapshot_hash[:_HASH_CHARS] if step.state_snapshot_hash is not None else None,
         )
+
+    def with_report(self, second: CallRecord) -> CallRecord:
+        """This record, after ``second`` was found to be another one of the same call."""
+        source = (second.dialect, second.trace_id)
+        if source == (self.dialect, self.trace_id) or source in self.again:
+            return self
+        return self._replace(again=(*self.again[-_MAX_SOURCES:], source))
 
 
 def call_key(call_id: str) -> bytes:
@@ -92,20 +107,29 @@ def call_key(call_id: str) -> bytes:
     return digest64(call_id.encode("utf-8", "replace"))
 
 
-def same_call(first: CallRecord, second: CallRecord) -> bool:
+def same_call(first: CallRecord, second: CallRecord, *, newest: bool = True) -> bool:
     """Whether two records of one trajectory describe one call.
 
-    Equal call ids at the same time say so, or with equal arguments in a later trace, as when a run is resumed. Ids
-    alone do not: some models restart the numbering of calls in every turn, and in every agent that works beside others.
+    Equal call ids at the same time say so, or with equal arguments and results in a later trace, as when a run is
+    resumed. Ids alone do not: some models restart the numbering of calls in every answer, so that user turns share ids,
+    and agents that work beside others. An instrumentation reports a call once in a trace, so a second record of it is
+    of another call, unless nothing distinguishes the two: then the instrumentation was installed twice.
     Where one lacks the id: equal arguments that overlap in time and come from different instrumentations. And a call
     that was interrupted and is made again is one call.
+
+    Parameters:
+        newest: ``first`` is the newest call with its id: only such a call is made again when a run is resumed.
     """
     if first.tool != second.tool:
         return False
     if first.call_id is not None and second.call_id is not None:
-        if first.call_id != second.call_id or (first.dialect == second.dialect and are_siblings(first.run, second.run)):
+        if first.call_id != second.call_id:
             return False
-        return first.outcome == INTERRUPTED or _overlap(first, second) or _resumed(first, second)
+        if first.outcome == INTERRUPTED:
+            return True
+        if _has_reported(first, second):
+            return _overlap(first, second) and _are_alike(first, second)
+        return _overlap(first, second) or (newest and _resumed(first, second))
     if not _same_arguments(first, second):
         return False
     if first.outcome == INTERRUPTED:
@@ -113,16 +137,27 @@ def same_call(first: CallRecord, second: CallRecord) -> bool:
     return first.dialect != second.dialect and _overlap(first, second)
 
 
-def reported(recent: Iterable[CallRecord], seen: CallRecord) -> CallRecord | None:
-    """The record of ``recent`` that stands for the same call. Runs on every step: the usual cases come first."""
-    call_id = seen.call_id
-    for other in recent:
+def reported(recent: Sequence[CallRecord], seen: CallRecord) -> CallRecord | None:
+    """The record of ``recent`` that stands for the same call, the newest one that does.
+
+    Runs on every step: the usual cases come first.
+    """
+    call_id, newest = seen.call_id, True
+    for other in reversed(recent):
         other_id = other.call_id
         if call_id is not None and other_id is not None and other_id != call_id:
             continue
-        if other.tool == seen.tool and same_call(other, seen):
-            return other
+        if other.tool == seen.tool:
+            if same_call(other, seen, newest=newest):
+                return other
+            newest = newest and other_id is None
     return None
+
+
+def with_report(recent: tuple[CallRecord, ...], call: CallRecord, second: CallRecord) -> tuple[CallRecord, ...]:
+    """The records of ``recent``, after ``second`` was found to be another record of ``call``, which is one of them."""
+    noted = call.with_report(second)
+    return recent if noted is call else tuple([noted if one is call else one for one in recent])
 
 
 def is_fuller(second: CallRecord, first: CallRecord) -> bool:
@@ -134,11 +169,27 @@ def _overlap(first: CallRecord, second: CallRecord) -> bool:
     return second.start <= first.end and first.start <= second.end
 
 
+def _has_reported(first: CallRecord, second: CallRecord) -> bool:
+    """Whether the instrumentation of ``second`` has reported the call of ``first`` before, in the same trace."""
+    source = (second.dialect, second.trace_id)
+    return source == (first.dialect, first.trace_id) or source in first.again
+
+
+def _are_alike(first: CallRecord, second: CallRecord) -> bool:
+    """Whether nothing distinguishes two records: neither arguments nor result, nor the agent instance."""
+    if first.result != second.result or not (
+        _same_arguments(first, second) or None in (first.args_hash, second.args_hash)
+    ):
+        return False
+    one, other = first.run.partition("/")[0], second.run.partition("/")[0]
+    return one == other or not one or not other
+
+
 def _resumed(first: CallRecord, second: CallRecord) -> bool:
     """A run that was interrupted goes on in a new trace, and makes calls again that it had made before."""
     if first.trace_id is None or second.trace_id is None or first.trace_id == second.trace_id:
         return False
-    return _same_arguments(first, second)
+    return first.result == second.result and _same_arguments(first, second)
 
 
 def without_id(recent: Iterable[CallRecord], call: CallRecord) -> CallRecord | None:

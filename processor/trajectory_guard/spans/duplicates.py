@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from trajectory_guard.core.calls import CallRecord, is_fuller, same_call
+from trajectory_guard.core.calls import CallRecord, is_fuller, reported
 from trajectory_guard.core.steps import INTERRUPTED, StepRecord
+from trajectory_guard.core.tracking.scope import run_label
 from trajectory_guard.dialects.span import SpanView
 
 MAX_ANCESTORS: Final = 64
@@ -31,17 +31,22 @@ def drop_duplicates(steps: Sequence[StepRecord]) -> list[StepRecord]:
     represented by its last run. Each step is compared with the ``WINDOW_STEPS`` before it in its trajectory.
     """
     kept: list[StepRecord | None] = []
-    windows: dict[str, deque[tuple[int, CallRecord]]] = {}
+    windows: dict[str, tuple[list[CallRecord], list[int]]] = {}
     for step in steps:
-        record, window = CallRecord.of(step), windows.setdefault(step.trajectory_id, deque(maxlen=WINDOW_STEPS))
-        place = next((at for at, other in reversed(window) if same_call(other, record)), None)
-        before = kept[place] if place is not None else None
-        if place is not None and before is not None and before.outcome_type != INTERRUPTED:
+        record = CallRecord.of(step, run_label(step, {}))
+        recent, places = windows.setdefault(step.trajectory_id, ([], []))
+        earlier = reported(recent, record)
+        at = -1 if earlier is None else next(place for place, one in enumerate(recent) if one is earlier)
+        before = None if earlier is None else kept[places[at]]
+        if earlier is not None and before is not None and before.outcome_type != INTERRUPTED:
             if is_fuller(record, CallRecord.of(before)):
-                kept[place] = step
+                kept[places[at]] = step
+            recent[at] = earlier.with_report(record)
             continue
-        if place is not None:
-            kept[place] = None
-        window.append((len(kept), record))
+        if earlier is not None:
+            kept[places[at]] = None
+        recent.append(record)
+        places.append(len(kept))
+        del recent[:-WINDOW_STEPS], places[:-WINDOW_STEPS]
         kept.append(step)
     return [step for step in kept if step is not None]
