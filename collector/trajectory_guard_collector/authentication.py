@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -89,10 +89,17 @@ class Authenticator:
             self._seen = seen
 
 
+class Checks(Protocol):
+    """What knows tokens."""
+
+    def check(self, header: str | None) -> bool:
+        """Whether this ``Authorization`` header has an accepted token."""
+
+
 class BearerAuth:
     """Answers 401 to requests without a known token, whatever they ask for; calls ``turned_away`` for each."""
 
-    def __init__(self, app: ASGIApp, *, auth: Authenticator, turned_away: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, app: ASGIApp, *, auth: Checks, turned_away: Callable[[], object] = lambda: None) -> None:
         self._app = app
         self._auth = auth
         self._turned_away = turned_away

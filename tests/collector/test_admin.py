@@ -14,13 +14,16 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from trajectory_guard.config import ConfigError
+from trajectory_guard_collector.api.access import Readers
 from trajectory_guard_collector.api.admin import DEFAULT_LIMIT, MAX_LIMIT, AdminServer
 from trajectory_guard_collector.api.page import PageView, render
-from trajectory_guard_collector.config.models import Telemetry
+from trajectory_guard_collector.authentication import Authenticator
+from trajectory_guard_collector.config.models import Auth, Telemetry
 from trajectory_guard_collector.gateway.receivers.http_limits import HttpLimits
 from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
+NOBODY = Readers(Authenticator(Auth()), Authenticator(Auth()))
 NOW = 1_700_000_000.0
 HOSTILE = "<script>alert(1)</script>\"'&\u202e\x00"
 
@@ -49,7 +52,9 @@ def world() -> World:
 
 @pytest.fixture
 async def client(world: World) -> AsyncIterator[httpx.AsyncClient]:
-    server = AdminServer(Telemetry(endpoint="localhost:0"), world.metrics, lambda: world.reason, lambda: world.rows)
+    server = AdminServer(
+        Telemetry(endpoint="localhost:0"), world.metrics, lambda: world.reason, lambda: world.rows, NOBODY
+    )
     port = await server.start()
     async with httpx.AsyncClient(base_url=f"http://localhost:{port}", trust_env=False, timeout=10) as one:
         yield one
@@ -133,7 +138,7 @@ async def _until_cut_off(
 ) -> tuple[float, bytes]:
     """Seconds until the server closed the connection, and what it sent before."""
     limits = HttpLimits(max_connections=4, read_timeout_s=read_timeout_s, idle_timeout_s=idle_timeout_s)
-    server = AdminServer(Telemetry(endpoint="127.0.0.1:0"), world.metrics, lambda: None, list, limits=limits)
+    server = AdminServer(Telemetry(endpoint="127.0.0.1:0"), world.metrics, lambda: None, list, NOBODY, limits=limits)
     port = await server.start()
     started = asyncio.get_running_loop().time()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -155,17 +160,17 @@ async def _until_cut_off(
 async def test_a_port_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         endpoint = f"127.0.0.1:{taken.getsockname()[1]}"
-        server = AdminServer(Telemetry(endpoint=endpoint), Metrics(), lambda: None, list)
+        server = AdminServer(Telemetry(endpoint=endpoint), Metrics(), lambda: None, list, NOBODY)
         with pytest.raises(ConfigError, match=rf"telemetry\.endpoint: cannot listen on '{endpoint}'"):
             await server.start()
         await server.stop()
 
 
 async def test_it_can_be_off_and_stopped_twice() -> None:
-    off = AdminServer(Telemetry(endpoint=None), Metrics(), lambda: None, list)
+    off = AdminServer(Telemetry(endpoint=None), Metrics(), lambda: None, list, NOBODY)
     assert await off.start() == 0
     await off.stop()
-    on = AdminServer(Telemetry(endpoint="localhost:0"), Metrics(), lambda: None, list)
+    on = AdminServer(Telemetry(endpoint="localhost:0"), Metrics(), lambda: None, list, NOBODY)
     port = await on.start()
     await on.stop()
     await on.stop()

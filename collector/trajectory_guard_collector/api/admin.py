@@ -13,10 +13,12 @@ from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from trajectory_guard_collector.api.access import PageAccess, Readers
 from trajectory_guard_collector.api.page import PATH, SECURITY_HEADERS, PageView, render
 from trajectory_guard_collector.config.models import Telemetry
 from trajectory_guard_collector.gateway.receivers.http_limits import BoundedServer, HttpLimits
@@ -37,15 +39,16 @@ _SEARCHED: Final = ("trajectory_id", "service", "agents", "types", "trace_id", "
 class AdminServer:
     """Serves telemetry to people and Prometheus, and flags to agents.
 
-    ``/metrics``, ``/healthz``, ``/readyz`` and ``/debug/trajectories`` need no token: expose the port inside only.
+    ``/metrics``, ``/healthz`` and ``/readyz`` need no token: expose the port inside only.
 
     Parameters:
-        telemetry: endpoint and certificates.
+        telemetry: endpoint and certificates, and whether everybody may see the page.
         metrics: what ``/metrics`` shows.
         ready: None if the collector can accept data, else the reason why not; for ``/readyz``.
         trajectories: a row for each trajectory in memory, with the keys ``trajectory``, ``service``, ``agents``,
             ``steps``, ``score``, ``health``, ``level``, ``episode``, ``nudges``, ``types``, ``reason``, ``last_seen``
             (unix seconds) and ``trace_id``. Called in the event loop.
+        readers: the tokens with which the page may be seen.
         max_score: the score that fills the bar of the page.
         routes: further endpoints, such as that of flags.
         limits: of connections and times. A probe must get its answer however many others are connected.
@@ -57,6 +60,7 @@ class AdminServer:
         metrics: Metrics,
         ready: Callable[[], str | None],
         trajectories: Callable[[], Sequence[Row]],
+        readers: Readers,
         *,
         max_score: float = 5.0,
         routes: Sequence[BaseRoute] = (),
@@ -65,6 +69,8 @@ class AdminServer:
         self._metrics = metrics
         self._ready = ready
         self._trajectories = trajectories
+        certified = telemetry.tls is not None and telemetry.tls.client_ca_file is not None
+        self._access = Middleware(PageAccess, readers=readers, is_open=telemetry.open_page or certified)
         self._max_score = max_score
         self._server: BoundedServer | None = None
         if telemetry.endpoint is not None:
@@ -92,7 +98,7 @@ class AdminServer:
                 Route("/metrics", self._metrics_page),
                 Route("/healthz", self._healthz),
                 Route("/readyz", self._readyz),
-                Route(PATH, self._trajectories_page),
+                Route(PATH, self._trajectories_page, middleware=[self._access]),
                 *routes,
             ],
             exception_handlers={Exception: self._failed},

@@ -23,6 +23,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.fingerprints import parse_names
 from trajectory_guard.core.policy import Level
 from trajectory_guard.logs import log_flag
+from trajectory_guard_collector.api.access import Readers
 from trajectory_guard_collector.api.flag_replies import FlagState, flag_reply, tenant_asked
 from trajectory_guard_collector.authentication import Authenticator, BearerAuth
 from trajectory_guard_collector.errors import UnavailableError
@@ -49,16 +50,6 @@ register_url_convertor("name", _AnyName())
 
 class _Mistake(ValueError):
     """A request that cannot be answered; the message says why."""
-
-
-class _Readers:
-    """Flags may be read by agents and by the people who raise them."""
-
-    def __init__(self, agents: Authenticator, people: Authenticator) -> None:
-        self._agents, self._people = agents, people
-
-    def check(self, header: str | None) -> bool:
-        return self._agents.check(header) or (self._people.required and self._people.check(header))
 
 
 class FlagSource(Protocol):
@@ -162,7 +153,7 @@ class FlagService:
         Agents hold the tokens of senders: with one of those, an agent that is misled could clear its own flag. Without
         tokens for people, no flag can be raised or cleared.
         """
-        readers: Any = _Readers(agents, people)
+        readers = Readers(agents, people)
         write = self._change if people.required else self._refuse_change
         reading = Middleware(BearerAuth, auth=readers, turned_away=self._count_turned_away)
         writing = Middleware(BearerAuth, auth=people, turned_away=self._count_turned_away)

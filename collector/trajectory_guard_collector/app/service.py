@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 from trajectory_guard.config import ConfigError
 from trajectory_guard.core.policy import Level
 from trajectory_guard.spending.stores import LedgerError
+from trajectory_guard_collector.api.access import Readers
 from trajectory_guard_collector.api.admin import AdminServer
 from trajectory_guard_collector.api.budgets import CallerBudgets
 from trajectory_guard_collector.api.flags import FlagService, RegistryFlags
@@ -112,7 +113,8 @@ class Collector:
             config.trajectories.separate_by, budgets.reply,
         )  # fmt: skip
         self._admin = AdminServer(
-            config.telemetry, self.metrics, self.ready, self.rows, max_score=config.guard.max_score,
+            config.telemetry, self.metrics, self.ready, self.rows, Readers(self._auth, people),
+            max_score=config.guard.max_score,
             routes=flags.routes(self._auth, people) if config.flags.enabled else [],
         )  # fmt: skip
         self._phase = _STARTING

@@ -379,6 +379,9 @@ class Telemetry(Model):
     off."""
     tls: ServerTls | None = None
     """Certificates of that port; plain text without."""
+    open_page: bool = False
+    """Show ``/debug/trajectories`` to every client. Otherwise it needs a token of ``receivers.otlp.auth`` or
+    ``flags.auth``; where neither has tokens, only clients on this machine, or with a client certificate, see it."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Level of the JSON log lines on standard error."""
     max_unwritten_mib: float = Field(default=MAX_MIB, gt=0.0)
