@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from trajectory_guard.cli import main as entry
 from trajectory_guard.cli import progress
 from trajectory_guard.cli.recordings.diagnostics import Diagnostics
 
+PACKAGES = ("trajectory_guard", "trajectory_guard_collector")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
 
 
@@ -206,3 +208,15 @@ def test_no_bar_in_the_way_of_output(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_bar_of_rich_is_on_standard_error() -> None:
     pytest.importorskip("rich")
     assert progress._bar().console.stderr
+
+
+@pytest.mark.parametrize(
+    "package", ["trajectory_guard", "trajectory_guard_collector", "trajectory_guard_collector.fleet"]
+)
+def test_python_m_runs_the_command(package: str) -> None:
+    imports = os.pathsep.join(str(Path(find_spec(one).origin or "").parents[1]) for one in PACKAGES)  # type: ignore[union-attr]
+    command = [sys.executable, "-m", package, "--version"]
+    ran = subprocess.run(command, capture_output=True, text=True, env={**ENVIRONMENT, "PYTHONPATH": imports}, timeout=60, check=False)  # fmt: skip
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.startswith("trajectory-guard")
+    assert __version__ in ran.stdout
