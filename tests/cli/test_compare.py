@@ -64,7 +64,13 @@ def test_a_line_without_end_is_refused(tmp_path: Path, command: Command, monkeyp
 
 
 @pytest.mark.parametrize(
-    "content, said", [(b"", "is empty"), (gzip.compress(bytes(100_000)), "is no text: expected JSON lines")]
+    "content, said",
+    [
+        (b"", "is empty"),
+        (b"\n \t\r\n", "is empty"),
+        (b"\xef\xbb\xbf\n", "is empty"),
+        (gzip.compress(bytes(100_000)), "is no text: expected JSON lines"),
+    ],
 )
 def test_a_file_without_lines_is_named(tmp_path: Path, command: Command, content: bytes, said: str) -> None:
     ran = command("compare", write(tmp_path / "pairs.jsonl", content))

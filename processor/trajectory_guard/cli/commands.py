@@ -227,15 +227,16 @@ def _compare_lines(source: Source, name: str, diagnostics: Diagnostics, settle: 
     if is_binary(source.head()):
         diagnostics.fail(name, "is no text: expected JSON lines")
         return
-    stream, number = io.BufferedReader(source), 0
+    stream, number, pairs = io.BufferedReader(source), 0, 0
     while line := stream.readline(_MAX_PAIR_BYTES + 1):
         number += 1
         if len(line) > _MAX_PAIR_BYTES:  # a file of a few kB, compressed, may hold a line of gigabytes
             diagnostics.fail(name, f"a line of more than {_MAX_PAIR_BYTES // MIB} MiB; the rest is not read", number)
             return
         if line.strip(BLANK):
+            pairs += 1
             _compare_line(line, name, number, diagnostics, settle)
-    if not number and source.failure is None:
+    if not pairs and source.failure is None:
         diagnostics.fail(name, "is empty")
 
 
