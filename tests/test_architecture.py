@@ -187,6 +187,7 @@ def test_configuration_imports_pydantic_and_constants_of_core_only() -> None:
         "tomllib",  # no part of Python 3.10
         f"{ROOT}.config_file",
         f"{ROOT}.config_messages",
+        f"{ROOT}.config_values",
         f"{ROOT}.core.detectors",
         f"{ROOT}.core.settings",
         f"{ROOT}.core.templates",

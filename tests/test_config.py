@@ -471,3 +471,18 @@ def test_a_switch_that_says_neither_yes_nor_no_is_named(
     monkeypatch.setenv("TRAJECTORY_GUARD_DISABLED", "maybe")
     runtime.shared_board()
     assert "TRAJECTORY_GUARD_DISABLED: expected true or false, got 'maybe'; the guard stays on" in caplog.text
+
+
+@pytest.mark.parametrize("url", ["http://", "https:///x", "http://:8888", "http://host:0", "http://host:99999", "http://ho st", "http://host?a=b", "http://[::1"])  # fmt: skip
+def test_the_url_of_a_collector_has_to_name_a_host(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"collector_url: .*http://localhost:8888"):
+        GuardConfig(collector_url=url)
+
+
+@pytest.mark.parametrize("key", ["certificate_key", "collector_token"])
+@pytest.mark.parametrize("value", ["", "  "])
+def test_an_empty_secret_is_a_mistake(key: str, value: str) -> None:
+    """Certificates would be unsigned although a key is configured."""
+    with pytest.raises(ConfigError, match=f"{key}: must not be empty"):
+        GuardConfig.from_mapping({key: value})
+    assert getattr(GuardConfig.from_env({f"TRAJECTORY_GUARD_{key.upper()}": value}), key) is None

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 
 from trajectory_guard.config_file import decode_file
 from trajectory_guard.config_messages import sentence
+from trajectory_guard.config_values import base_url, not_blank
 from trajectory_guard.core.detectors import weights as default_weights
 from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings
 from trajectory_guard.core.templates import template_mistake
@@ -225,6 +226,9 @@ class GuardConfig(CursorSettings, QualityKeys, _Model):
             if isinstance(data.get("tools"), Mapping):
                 data["tools"] = {str(name).casefold(): policy for name, policy in data["tools"].items()}
         return data
+
+    _base_url = field_validator("collector_url")(base_url)
+    _not_blank = field_validator("certificate_key", "collector_token")(not_blank)
 
     @model_validator(mode="after")
     def _consistent(self) -> GuardConfig:

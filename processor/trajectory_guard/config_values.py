@@ -1,0 +1,46 @@
+"""Checks of single values of a configuration: addresses and secrets."""
+
+from __future__ import annotations
+
+import urllib.parse
+
+from pydantic import SecretStr
+
+
+def url_mistake(url: str) -> str | None:
+    """The mistake in the base URL of a server, None if there is none.
+
+    >>> url_mistake("http://localhost:8888"), url_mistake("http://"), url_mistake("http://host:port")
+    (None, 'names no host', 'has a port that is no number from 1 to 65535')
+    """
+    try:
+        parts = urllib.parse.urlsplit(url)
+        host = parts.hostname
+    except ValueError as error:
+        return str(error)
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if parts.scheme not in ("http", "https"):
+        return "expected http:// or https://"
+    if not host or any(char.isspace() for char in url):
+        return "names no host" if not host else "has a blank in it"
+    if port == 0:
+        return "has a port that is no number from 1 to 65535"
+    return "expected no query and no fragment" if parts.query or parts.fragment else None
+
+
+def base_url(url: str | None) -> str | None:
+    """The base URL of a server, which has to name a host."""
+    mistake = url_mistake(url) if url is not None else None
+    if mistake is not None:
+        raise ValueError(f"{mistake}; expected an http(s) URL such as http://localhost:8888")
+    return url
+
+
+def not_blank(secret: SecretStr | None) -> SecretStr | None:
+    """A key or token. An empty one protects nothing, and mostly is a variable that was not set."""
+    if secret is not None and not secret.get_secret_value().strip():
+        raise ValueError("must not be empty")
+    return secret
