@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from trajectory_guard.cli.output import BAD_INPUT, FINE, complain, print_json
+from trajectory_guard.config_values import url_mistake
 from trajectory_guard.core.text import clip
-from trajectory_guard.http_requests import open_url
+from trajectory_guard.http_requests import open_url, within
 
 _TIMEOUT_S: Final = 10.0
+"""Of the whole request, however slowly the reply comes."""
 _MAX_BYTES: Final = 1 << 20
 _WHERE: Final = "--collector is the base URL of the collector's telemetry.endpoint, such as http://localhost:8888"
 
@@ -97,15 +99,19 @@ def _user() -> str:
 def _ask(
     base: str, trajectory: str, method: str, said: Mapping[str, str] | None, headers: Mapping[str, str]
 ) -> dict[str, Any]:
-    if urllib.parse.urlsplit(base).scheme not in ("http", "https"):
-        raise ValueError(f"--collector: expected http:// or https://, got {base[:80]!r}")
+    if mistake := url_mistake(base):
+        raise ValueError(f"--collector: {mistake}, got {base[:80]!r}")
     url = f"{base.rstrip('/')}/v1/flags/{urllib.parse.quote(trajectory, safe='')}"
     data = json.dumps(said).encode("ascii") if said is not None else None
     more = {"Content-Type": "application/json"} if data is not None else {}
     request = urllib.request.Request(url, data, {**headers, **more}, method=method)
-    try:
+
+    def answered() -> bytes:
         with open_url(request, timeout_s=_TIMEOUT_S) as reply:
-            text = reply.read(_MAX_BYTES)
+            return bytes(reply.read(_MAX_BYTES))
+
+    try:
+        text = within(answered, _TIMEOUT_S, "trajectory_guard-flag")
     except urllib.error.HTTPError as error:
         raise (_TokenError if error.code == 401 else _FlagError)(_refusal(error)) from None
     except http.client.HTTPException:

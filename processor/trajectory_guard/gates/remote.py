@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as LateError
-from contextvars import copy_context
 from http.client import HTTPException
 from typing import Any, Final, Literal, NamedTuple
 from weakref import WeakKeyDictionary
@@ -30,7 +28,7 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.entries import Flag
 from trajectory_guard.forking import now_and_after_fork
-from trajectory_guard.http_requests import open_url
+from trajectory_guard.http_requests import on_thread, open_url
 from trajectory_guard.locks import OwnedLock
 from trajectory_guard.spending.answers import status_of
 from trajectory_guard.spending.spending import BudgetStatus
@@ -207,17 +205,12 @@ class RemoteFlags:
 
         Raises ``TimeoutError`` after ``timeout_s``, and all that ``get`` raises.
         """
-        reply: Future[Mapping[str, Any]] = Future()
+        def asked() -> Mapping[str, Any]:
+            with suppressed():
+                return get()
 
-        def run() -> None:
-            try:
-                with suppressed():
-                    reply.set_result(get())
-            except BaseException as error:  # noqa: BLE001  whoever waits raises it
-                reply.set_exception(error)
-
-        context, late = copy_context(), self._memory.late
-        threading.Thread(target=context.run, args=(run,), name="trajectory_guard-collector", daemon=True).start()
+        late = self._memory.late
+        reply = on_thread(asked, "trajectory_guard-collector")
         try:
             return reply.result(self._timeout_s)
         except LateError:
