@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import importlib.util
 import queue
+import re
 import threading
 import time
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from trajectory_guard.forking import ForkDelay, now_and_after_fork
 from trajectory_guard.locks import OwnedLock
 
 _MAX_MODELS: Final = 512
+_MAX_PARTS: Final = 8
+_GOOGLE: Final = "google"
+"""Whose names of resources say ``models/`` before the name."""
+_BEDROCK: Final = re.compile(r"(?:[a-z]+\.)+[a-z][\w.-]*(?::\d+)?$")
+"""``anthropic.claude-3-haiku-20240307-v1:0``, with or without a region before it."""
 _CALL: Final = 1_000
 """Tokens of the call that is priced: where long contexts cost more, the price of ordinary ones is wanted."""
 _IDLE_S: Final = 5.0
@@ -50,14 +56,47 @@ def look_up(model: str) -> UnitPrice:
     """
     import genai_prices
 
-    try:
-        inputs = genai_prices.calc_price(genai_prices.Usage(input_tokens=_CALL, output_tokens=0), model_ref=model)
-        outputs = genai_prices.calc_price(genai_prices.Usage(input_tokens=0, output_tokens=_CALL), model_ref=model)
-    except LookupError:
+    def priced(name: str, provider: str | None, inputs: int, outputs: int) -> Any:
+        usage = genai_prices.Usage(input_tokens=inputs, output_tokens=outputs)
+        return genai_prices.calc_price(usage, model_ref=name, provider_id=provider)
+
+    for name, provider in spellings(model):
+        try:
+            inputs, outputs = priced(name, provider, _CALL, 0), priced(name, provider, 0, _CALL)
+            break
+        except LookupError:
+            continue
+    else:
         return FREE
     found = UnitPrice(float(inputs.total_price / _CALL), float(outputs.total_price / _CALL))
     bills_otherwise = any(vars(inputs.model_price).values())  # by the hour, the page or the character
     return FREE if found == FREE and bills_otherwise else found  # callers ask whether it is ``FREE`` itself
+
+
+def spellings(model: str) -> list[tuple[str, str | None]]:
+    """The name of a model, and what it says of model and provider: routers and clients write the provider before it.
+
+    A provider that ``genai_prices`` does not know has no price there: a model that runs at home under the name of one
+    that is sold costs nothing.
+
+    >>> spellings("gpt-4o"), spellings("openai:gpt-4o")
+    ([('gpt-4o', None)], [('openai:gpt-4o', None), ('gpt-4o', 'openai')])
+    >>> spellings("azure/eu/gpt-4o")
+    [('azure/eu/gpt-4o', None), ('eu/gpt-4o', 'azure'), ('gpt-4o', 'eu'), ('gpt-4o', 'azure')]
+    >>> spellings("models/gemini-2.5-pro")[1:], spellings("us.anthropic.claude-3-haiku-20240307-v1:0")[1:]
+    ([('gemini-2.5-pro', 'google')], [('us.anthropic.claude-3-haiku-20240307-v1:0', 'bedrock')])
+    """
+    found: list[tuple[str, str | None]] = [(model, None)]
+    *providers, name = parts = model.split("/")[-_MAX_PARTS:]
+    for at in range(1, len(parts)):
+        rest = "/".join(parts[at:])
+        found += [(rest, _GOOGLE if one == "models" else one) for one in reversed(providers[:at])]
+    if _BEDROCK.match(name):
+        found.append((name, "bedrock"))
+    elif not providers and ":" in name:
+        provider, _, rest = name.partition(":")
+        found.append((rest, provider))
+    return found
 
 
 def is_installed(module: str) -> bool:

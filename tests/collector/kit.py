@@ -183,11 +183,12 @@ def score_all(requests: Iterable[bytes], config: GuardConfig | None = None) -> d
 
 
 def comparable(found: Mapping[str, Verdict]) -> dict[str, tuple[Any, ...]]:
-    """Verdicts without what may differ in the last digit."""
+    """Verdicts without what may differ in the last digit, and without cost: a price may be known at one time only."""
     return {
         key: (
             verdict.trajectory_id, verdict.step_index, round(verdict.score, 9), verdict.level, tuple(verdict.types),
-            verdict.episode, verdict.first_step, verdict.reason, verdict.nudge, verdict.nudges, verdict.spent,
+            verdict.episode, verdict.first_step, verdict.reason, verdict.nudge, verdict.nudges,
+            verdict.spent._replace(cost_usd=0.0),
             verdict.rule, verdict.run, verdict.certainty, verdict.evidence, verdict.ordinal, verdict.stop_due,
         )
         for key, verdict in found.items()

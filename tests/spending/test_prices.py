@@ -99,3 +99,30 @@ def test_a_look_up_that_hangs_delays_one_call(monkeypatch: pytest.MonkeyPatch) -
         spending.status("t", wait=True)
     assert len(waits) == 1
     assert spending.balance(Account("trajectory", "t")).calls == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "model"),
+    [
+        ("anthropic/claude-sonnet-4-20250514", "claude-sonnet-4-20250514"),
+        ("anthropic:claude-sonnet-4-5", "claude-sonnet-4-5"),
+        ("anthropic.claude-3-haiku-20240307-v1:0", "claude-3-haiku-20240307"),
+        ("us.anthropic.claude-3-haiku-20240307-v1:0", "claude-3-haiku-20240307"),
+        ("bedrock/converse/us.anthropic.claude-3-haiku-20240307-v1:0", "claude-3-haiku-20240307"),
+        ("arn:aws:bedrock:us-east-1::foundation-model/anthropic.claude-3-haiku-20240307-v1:0", "claude-3-haiku-20240307"),
+        ("azure/gpt-4o", "gpt-4o"),
+        ("azure/eu/gpt-4o-2024-08-06", "gpt-4o"),
+        ("openrouter/openai/gpt-4o-mini", "gpt-4o-mini"),
+        ("models/gemini-2.5-pro", "gemini-2.5-pro"),
+        ("projects/p/locations/l/publishers/google/models/gemini-2.5-pro", "gemini-2.5-pro"),
+        ("vertex_ai/gemini-2.5-flash", "gemini-2.5-flash"),
+    ],
+)  # fmt: skip
+def test_a_provider_before_the_name_changes_no_price(written: str, model: str) -> None:
+    assert look_up(model) is not prices.FREE
+    assert look_up(written) == look_up(model)
+
+
+@pytest.mark.parametrize("model", ["ollama/deepseek-r1", "hosted_vllm/mistral-small", "home/gpt-4o", "llama3.1:8b", "a.b.c", "/", "models/"])  # fmt: skip
+def test_a_model_of_a_provider_without_prices_has_none(model: str) -> None:
+    assert look_up(model) is prices.FREE
