@@ -356,3 +356,14 @@ def test_a_number_of_tokens_that_no_file_holds_is_unknown(where: dict[str, Any])
     app.model_call(tokens=(10**400, 100))
     assert app.balance("service", "shop")[1:3] == (0, 100)
     assert not app.board.counts["errors.on_end"]
+
+
+@pytest.mark.parametrize(
+    ("answered", "requested", "expected"),
+    [("large-2026-05-01", "large", COST_OF_A_CALL), ("large", "my-deployment", COST_OF_A_CALL), ("mine", "our", 0)],
+)
+def test_a_configured_price_holds_for_the_requested_name_too(answered: str, requested: str, expected: int) -> None:
+    app = App(track_spending=True)
+    app.model_call(**{"gen_ai.response.model": answered, "gen_ai.request.model": requested})
+    assert app.balance("day").micro_usd == expected
+    assert set(app.balance("day").unpriced) == (set() if expected else {"mine"})

@@ -126,3 +126,11 @@ def test_a_provider_before_the_name_changes_no_price(written: str, model: str) -
 @pytest.mark.parametrize("model", ["ollama/deepseek-r1", "hosted_vllm/mistral-small", "home/gpt-4o", "llama3.1:8b", "a.b.c", "/", "models/"])  # fmt: skip
 def test_a_model_of_a_provider_without_prices_has_none(model: str) -> None:
     assert look_up(model) is prices.FREE
+
+
+def test_a_model_that_answers_under_an_unknown_name_has_the_price_of_the_requested_one() -> None:
+    spending = Spending(MemoryStore())
+    assert spending.model_of("gpt-4o-of-our-gateway", "gpt-4o") == "gpt-4o-of-our-gateway"
+    assert eventually(lambda: spending.rate("gpt-4o-of-our-gateway") is not None)
+    assert spending.rate("gpt-4o-of-our-gateway") == spending.rate("gpt-4o")
+    assert spending.model_of("", "gpt-4o") == "gpt-4o"

@@ -71,7 +71,7 @@ class Bookings:
         trace = self._traces.touch(item.trace_id)
         if trace is None:
             trace = self._traces[item.trace_id] = _Trace()
-        span, before, entry = call.span_id, trace.entries.get(call.span_id), _entry(item, call, key)
+        span, before, entry = call.span_id, trace.entries.get(call.span_id), self._entry(item, call, key)
         if before is not None and entry.revision <= before.revision:
             return
         self._calls += before is None
@@ -89,6 +89,14 @@ class Bookings:
             trace.compared.discard(forgotten)
         while self._calls > MAX_CALLS and len(self._traces) > 1:
             self._traces.evict_oldest()
+
+    def _entry(self, item: UsageItem, call: ModelCall, key: Key) -> LedgerEntry:
+        usage, model = item.usage, self._spending.model_of(named(call.model), named(call.requested))
+        return LedgerEntry(
+            call.id, named(call.conversation or key[1]), named(call.agent), named(call.service), today(call.end),
+            model, usage.input_tokens, usage.output_tokens,
+            micro_usd(usage.cost_usd) if usage.cost_usd else None, named(key[0]), call.revision,
+        )  # fmt: skip
 
     def _forgot(self, trace: _Trace) -> None:
         self._calls -= len(trace.entries)
@@ -184,15 +192,6 @@ class BookedOperations(Operations):
     def _book(self, item: Item, key: Key | None) -> None:
         if isinstance(item, UsageItem) and item.call is not None and key is not None:
             self._bookings.put(item, item.call, key)
-
-
-def _entry(item: UsageItem, call: ModelCall, key: Key) -> LedgerEntry:
-    usage = item.usage
-    return LedgerEntry(
-        call.id, named(call.conversation or key[1]), named(call.agent), named(call.service), today(call.end),
-        named(call.model), usage.input_tokens, usage.output_tokens,
-        micro_usd(usage.cost_usd) if usage.cost_usd else None, named(key[0]), call.revision,
-    )  # fmt: skip
 
 
 def _reported(item: UsageItem, call: ModelCall) -> ReportedCall:

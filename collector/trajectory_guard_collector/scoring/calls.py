@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from trajectory_guard.core.names import bounded_name
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DialectTable
-from trajectory_guard.spans.extract import model_name, response_id, trajectory_id
+from trajectory_guard.spans.extract import model_name, requested_model, response_id, trajectory_id
 from trajectory_guard.spans.identity import agent_name
 
 CALL_BYTES: Final = 768
@@ -26,6 +26,7 @@ class ModelCall(NamedTuple):
         agent: the acting agent; conversation: the one that the span or a span above names. Empty if unknown.
         is_complete: every span above has arrived.
         revision: how often more of its identity became known since it was reported.
+        requested: the other name of the model on the span, as the caller named it; empty if there is none.
     """
 
     id: str
@@ -39,6 +40,7 @@ class ModelCall(NamedTuple):
     conversation: str
     is_complete: bool
     revision: int = 0
+    requested: str = ""
 
     @property
     def span_id(self) -> str:
@@ -59,6 +61,7 @@ def read_call(
     call = ModelCall(
         view.trace_id + view.span_id, service, model_name(view, table) or "",
         response_id(view, table) or "", view.start, view.end, (), "", "", is_complete,
+        requested=requested_model(view, table) or "",
     )  # fmt: skip
     return _identified(call, view, above, table)
 

@@ -13,7 +13,7 @@ from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DialectTable
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.locks import OwnedLock
-from trajectory_guard.spans.extract import model_name, response_id
+from trajectory_guard.spans.extract import model_name, requested_model, response_id
 from trajectory_guard.spans.identity import agent_name
 from trajectory_guard.spending.duplicates import ReportedCall, ReportedCalls
 from trajectory_guard.spending.ledger import LedgerEntry, micro_usd, writable
@@ -60,9 +60,10 @@ class SpendingFeed:
         if second:
             spending.counts["spending.duplicates"] += 1
             return
+        models = writable(model_name(view, table) or ""), writable(requested_model(view, table) or "")
         entry = LedgerEntry(
             f"{view.trace_id}{view.span_id}", writable(trajectory), writable(agent_name(view, above, table) or ""),
-            _service(span), today(view.end), writable(model_name(view, table) or ""), *tokens,
+            _service(span), today(view.end), spending.model_of(*models), *tokens,
             micro_usd(usage.cost_usd) if usage.cost_usd else None,
         )  # fmt: skip
         booked = spending.book(entry)

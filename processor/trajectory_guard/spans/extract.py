@@ -347,6 +347,14 @@ def model_name(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
     return name if not name[MAX_NAME_CHARS:] else bounded_name(name)
 
 
+def requested_model(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
+    """The other name that a span gives its model, which is the requested one; None if there is none."""
+    answered = model_name(span, table)
+    named = (span.attributes.get(key) for key in table.model_names)
+    names = (bounded_name(name.strip('"')) for name in named if isinstance(name, str))
+    return next((name for name in names if name and name != answered), None)
+
+
 def response_id(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
     """The provider's id of the answer to a model call, None if the span does not say."""
     found = first(span.attributes, table.response_ids)

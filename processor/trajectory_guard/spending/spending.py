@@ -153,6 +153,7 @@ class Spending:
         self._raised: BoundedTable[tuple[str, Account, int], None] = BoundedTable(_RAISED)
         self._booked_here: BoundedTable[str, ModelSum] = BoundedTable(_MODELS)
         self._shown: BoundedTable[tuple[str, str, str], BudgetState] = BoundedTable(_AGENTS)
+        self._requested: BoundedTable[str, str] = BoundedTable(_MODELS)
         self._named: set[str] = set()
         self._waited_for: set[str] = set()
         self._waiting: dict[str, Waiting] = {}
@@ -386,18 +387,38 @@ class Spending:
             concerned = [entry for entry in waiting if account in accounts_of(entry)]
             return added(self.store.sums(account), ((entry.model, sum_of(entry)) for entry in concerned))
 
+    def model_of(self, answered: str, requested: str) -> str:
+        """The name under which a call is booked: the one that has a configured price, else that of the answer.
+
+        Parameters:
+            answered: the model as its answer names it, often with a date; requested: as the caller named it. Empty if
+                unknown.
+        """
+        if requested and requested != answered and answered not in self._rates:
+            if requested in self._rates or not answered:
+                return requested
+            with self._lock:
+                self._requested[answered] = requested
+        return answered
+
     def rate(self, model: str) -> Rate | None:
-        """Price of a model as known now: a configured one, else a maintained one; None if neither is."""
+        """Price of a model as known now: a configured one, else a maintained one; None if neither is.
+
+        A model without either has the maintained price of the name by which it was requested here last.
+        """
         configured = self._rates.get(model)
         if configured is not None or not model:
             return configured
         known = self._prices.known(model)
+        if known is None and model in self._requested and not self._prices.is_asked(model):
+            known = self._prices.known(self._requested[model])
         return Rate(round(known.input_usd * MICRO * MICRO), round(known.output_usd * MICRO * MICRO)) if known else None
 
     def _name_unpriced(self, models: Sequence[str]) -> None:
         """Say once a model that a budget in USD cannot count it. A price that is still looked up is no such case."""
         for model in models:
-            if model in self._named or len(self._named) >= _MODELS or self._prices.is_asked(model):
+            asked = self._prices.is_asked(model) or self._prices.is_asked(self._requested.get(model) or "")
+            if model in self._named or len(self._named) >= _MODELS or asked:
                 continue
             if self.rate(model) is not None:  # looked up in the meantime
                 continue
