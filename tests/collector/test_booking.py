@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 
 from tests.collector.in_process import _ends, _Ids, _start
-from tests.collector.kit import capture_request, loop, new_scorer, request, singles, span, split, tool
+from tests.collector.kit import START_NS, capture_request, loop, new_scorer, request, singles, span, split, tool
 from tests.helpers import capture_names, one_in
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine
@@ -25,7 +26,7 @@ from trajectory_guard.dialects.table import DIALECTS
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 from trajectory_guard.spending import sqlite
 from trajectory_guard.spending.ledger import Account, Balance, Change, ModelSum
-from trajectory_guard.spending.spending import Spending
+from trajectory_guard.spending.spending import Spending, today
 from trajectory_guard.spending.stores import MemoryStore
 from trajectory_guard.store import FlagBoard
 from trajectory_guard_collector.config.models import Trajectories
@@ -357,3 +358,20 @@ def test_workers_that_share_a_ledger_book_the_same_sums(spans: list[tuple[Span, 
         queues = {key: rest for key, rest in queues.items() if rest}
 
     assert sums_in(spending) == ledger(booked(requests))
+
+
+@pytest.mark.parametrize("end_s", [0, 86_400, time.time() + 2 * 86_400, 4e9])
+def test_a_call_whose_clock_is_wrong_counts_in_the_budget_of_today(end_s: float) -> None:
+    one = chat("call")
+    one.start_time_unix_nano = one.end_time_unix_nano = int(end_s * 1e9)
+    before = today(time.time())
+    scorer = booked([request(one)])
+    days = {day: balance(scorer, "day", day=day).calls for day in (before, today(time.time()), today(end_s))}
+    assert days.pop(today(end_s), 0) == 0
+    assert sum(days.values()) == 1
+
+
+def test_a_call_that_arrives_days_late_counts_on_its_own_day() -> None:
+    ended = time.time() - 3 * 86_400
+    one = chat("call", at=ended - START_NS / 1e9, dur=0.0)
+    assert balance(booked([request(one)]), "day", day=today(ended)).calls == 1

@@ -14,7 +14,7 @@ from typing import Final
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.spending.duplicates import CallsOfTrace, ReportedCall
 from trajectory_guard.spending.ledger import Change, Kind, LedgerEntry, micro_usd, writable
-from trajectory_guard.spending.spending import Spending, log_booked, today
+from trajectory_guard.spending.spending import Spending, log_booked
 from trajectory_guard_collector.scoring.calls import ModelCall
 from trajectory_guard_collector.scoring.identification import Operations
 from trajectory_guard_collector.scoring.items import Item, Key, UsageItem
@@ -93,8 +93,8 @@ class Bookings:
     def _entry(self, item: UsageItem, call: ModelCall, key: Key) -> LedgerEntry:
         usage, model = item.usage, self._spending.model_of(named(call.model), named(call.requested))
         return LedgerEntry(
-            call.id, named(call.conversation or key[1]), named(call.agent), named(call.service), today(call.end),
-            model, usage.input_tokens, usage.output_tokens,
+            call.id, named(call.conversation or key[1]), named(call.agent), named(call.service),
+            self._spending.day_of(call.end), model, usage.input_tokens, usage.output_tokens,
             micro_usd(usage.cost_usd) if usage.cost_usd else None, named(key[0]), call.revision,
         )  # fmt: skip
 

@@ -17,7 +17,7 @@ from trajectory_guard.spans.extract import model_name, requested_model, response
 from trajectory_guard.spans.identity import agent_name
 from trajectory_guard.spending.duplicates import ReportedCall, ReportedCalls
 from trajectory_guard.spending.ledger import LedgerEntry, micro_usd, writable
-from trajectory_guard.spending.spending import Alert, Booked, Spending, log_booked, today
+from trajectory_guard.spending.spending import Alert, Booked, Spending, log_booked
 
 
 class SpendingFeed:
@@ -63,7 +63,7 @@ class SpendingFeed:
         models = writable(model_name(view, table) or ""), writable(requested_model(view, table) or "")
         entry = LedgerEntry(
             f"{view.trace_id}{view.span_id}", writable(trajectory), writable(agent_name(view, above, table) or ""),
-            _service(span), today(view.end), spending.model_of(*models), *tokens,
+            _service(span), spending.day_of(view.end), spending.model_of(*models), *tokens,
             micro_usd(usage.cost_usd) if usage.cost_usd else None,
         )  # fmt: skip
         booked = spending.book(entry)

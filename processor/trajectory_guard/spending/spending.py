@@ -40,6 +40,7 @@ MAX_WAITING: Final = 1_000
 _AGENTS: Final = 1_024
 _RAISED: Final = 65_536
 _MODELS: Final = 256
+_YEAR_2000: Final = 946_684_800.0
 _RETRY_AFTER_S: Final = 1.0
 _CLOSING_S: Final = 1.0
 _CLOSING_PAUSE_S: Final = 0.05
@@ -400,6 +401,15 @@ class Spending:
             with self._lock:
                 self._requested[answered] = requested
         return answered
+
+    def day_of(self, end: float) -> str:
+        """UTC day on which a call counts that ended at this time, in seconds.
+
+        A day that has not come yet, or one before the year 2000, is no day of a call, but a clock that is wrong or not
+        set: the call counts today, or no daily budget would ever see it.
+        """
+        now = self._clock()
+        return today(end if _YEAR_2000 <= end <= now else now)
 
     def rate(self, model: str) -> Rate | None:
         """Price of a model as known now: a configured one, else a maintained one; None if neither is.
