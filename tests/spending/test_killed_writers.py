@@ -74,6 +74,6 @@ def test_eight_processes_killed_at_random_lose_no_micro_dollar(tmp_path: Path) -
     expected = sum(int(call.rpartition("-")[2]) for call in booked)
     for account in ACCOUNTS:
         sums = store.sums(account).values()
-        assert sum(one.micro_usd for one in sums) == expected
+        assert sum(one.nano_usd for one in sums) == expected
         assert sum(one.input_tokens for one in sums) == expected
         assert sum(one.calls for one in sums) == sum(one.output_tokens for one in sums) == len(booked)

@@ -17,7 +17,7 @@ from trajectory_guard.spending.ledger import (
     accounts_of,
     added,
     balance_of,
-    micro_usd,
+    nano_usd,
     sum_of,
 )
 from trajectory_guard.spending.stores import MemoryStore
@@ -27,7 +27,7 @@ RATES = {"large": Rate.from_usd(2.5, 10.0), "small": Rate.from_usd(0.15, 0.6), "
 ENTRIES = st.lists(
     st.builds(
         entry, model=st.sampled_from(["large", "small", "odd", "unknown", ""]), input_tokens=TOKENS,
-        output_tokens=TOKENS, micro_usd=st.none() | st.integers(0, 10**9),
+        output_tokens=TOKENS, nano_usd=st.none() | st.integers(0, 10**9),
     ),
     max_size=20,
 )  # fmt: skip
@@ -37,9 +37,9 @@ ENTRIES = st.lists(
 def test_money_is_what_an_exact_sum_says_rounded_once(entries: list[LedgerEntry]) -> None:
     balance = balance_of(added({}, ((one.model, sum_of(one)) for one in entries)), RATES.get)
 
-    exact = Fraction(sum(one.micro_usd for one in entries if one.micro_usd is not None))
+    exact = Fraction(sum(one.nano_usd for one in entries if one.nano_usd is not None), 1_000)
     for one in entries:
-        if one.micro_usd is None and one.model in RATES:
+        if one.nano_usd is None and one.model in RATES:
             rate = RATES[one.model]
             exact += Fraction(one.input_tokens * rate.input + one.output_tokens * rate.output, 1_000_000)
     assert abs(balance.micro_usd - exact) <= Fraction(1, 2)
@@ -51,7 +51,7 @@ def test_money_is_what_an_exact_sum_says_rounded_once(entries: list[LedgerEntry]
 def test_no_token_without_a_price_goes_unnamed(entries: list[LedgerEntry]) -> None:
     balance = balance_of(added({}, ((one.model, sum_of(one)) for one in entries)), RATES.get)
 
-    unpriced = [one for one in entries if one.micro_usd is None and one.model not in RATES]
+    unpriced = [one for one in entries if one.nano_usd is None and one.model not in RATES]
     assert sum(balance.unpriced.values()) == sum(one.tokens for one in unpriced)
     assert balance.unpriced.keys() == {one.model for one in unpriced if one.tokens}
 
@@ -99,6 +99,13 @@ def test_what_nobody_is_named_for_counts_for_the_day() -> None:
     assert accounts_of(entry(trajectory="", agent="", service="")) == (Account("day", "", DAY),)
 
 
-@pytest.mark.parametrize(("usd", "micro"), [(0.0, 0), (0.000001, 1), (1.0000004, 1_000_000), (12.345678, 12_345_678)])
-def test_money_of_the_telemetry_in_micro_dollars(usd: float, micro: int) -> None:
-    assert micro_usd(usd) == micro
+@pytest.mark.parametrize(
+    ("usd", "nano"), [(0.0, 0), (0.0000003, 300), (1.0000004, 1_000_000_400), (12.345678, 12_345_678_000)]
+)
+def test_money_of_the_telemetry_in_nano_dollars(usd: float, nano: int) -> None:
+    assert nano_usd(usd) == nano
+
+
+def test_calls_that_cost_less_than_a_micro_dollar_add_up() -> None:
+    sums = added({}, (("tiny", sum_of(entry(model="tiny", nano_usd=nano_usd(0.0000003)))) for _ in range(1_000)))
+    assert balance_of(sums, RATES.get).micro_usd == 300

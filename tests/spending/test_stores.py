@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.spending.entries import DAY, entry
-from trajectory_guard.spending.ledger import Account, Change, Kind, LedgerEntry, ModelSum
+from trajectory_guard.spending.ledger import Account, Change, Kind, LedgerEntry, ModelSum, nano_usd
 from trajectory_guard.spending.sqlite import SQLiteStore
 from trajectory_guard.spending.stores import LedgerError, MemoryStore, SpendingStore
 
@@ -48,7 +50,7 @@ def test_64_threads_lose_no_micro_dollar(store: SpendingStore) -> None:
                 call_id=f"{at}-{number}",
                 trajectory=f"t{at % 8}",
                 model=f"m{number % 3}",
-                micro_usd=1 + at * CALLS + number,
+                nano_usd=1 + at * CALLS + number,
             )
             assert store.add(one)
             assert not store.add(one)
@@ -58,13 +60,13 @@ def test_64_threads_lose_no_micro_dollar(store: SpendingStore) -> None:
     total = THREADS * CALLS
     sums = store.sums(ALL)
     assert sum(one.calls for one in sums.values()) == total
-    assert sum(one.micro_usd for one in sums.values()) == total * (total + 1) // 2
+    assert sum(one.nano_usd for one in sums.values()) == total * (total + 1) // 2
     trajectories = [store.sums(Account("trajectory", f"t{at}")) for at in range(8)]
-    assert sum(one.micro_usd for sums in trajectories for one in sums.values()) == total * (total + 1) // 2
+    assert sum(one.nano_usd for sums in trajectories for one in sums.values()) == total * (total + 1) // 2
 
 
 def test_64_threads_deliver_the_same_calls(store: SpendingStore) -> None:
-    entries = [entry(micro_usd=at) for at in range(CALLS)]
+    entries = [entry(nano_usd=at) for at in range(CALLS)]
     booked: Counter[str] = Counter()
     lock = threading.Lock()
 
@@ -182,14 +184,14 @@ def test_memory_is_bounded_and_says_what_it_forgot() -> None:
 def test_the_ledger_and_its_alerts_are_there_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "spending.db"
     first = SQLiteStore(path)
-    one = entry(micro_usd=7)
+    one = entry(nano_usd=7)
     first.add(one)
     first.claim("budget", ALL, 50)
     first.close()
 
     second = SQLiteStore(path)
 
-    assert second.sums(ALL)["large"].micro_usd == 7
+    assert second.sums(ALL)["large"].nano_usd == 7
     assert not second.add(one)
     assert not second.claim("budget", ALL, 50)
 
@@ -324,3 +326,34 @@ def test_what_can_be_revised_is_forgotten_after_two_days(tmp_path: Path) -> None
     store.add_all([Change(one, Kind.ADD)])
     with sqlite3.connect(path) as other:
         assert other.execute("SELECT count(*) FROM revisable").fetchone() == (0,)
+
+
+def test_a_file_of_the_version_before_keeps_its_money(tmp_path: Path) -> None:
+    """Which was counted in micro-dollars."""
+    path = tmp_path / "spending.db"
+    store = SQLiteStore(path)
+    one = entry(call_id="revisable", nano_usd=7_000)
+    store.add_all((Change(one, Kind.ADD), Change(entry(call_id="final", nano_usd=5_000))))
+    store.close()
+    with closing(sqlite3.connect(path)) as before:
+        before.execute("UPDATE sums SET nano_usd = nano_usd / 1000")
+        before.execute("UPDATE revisable SET entry = ?", (json.dumps(one._replace(nano_usd=7)),))
+        before.execute("ALTER TABLE sums RENAME COLUMN nano_usd TO micro_usd")
+        before.execute("PRAGMA user_version = 1")
+        before.commit()
+    upgraded = SQLiteStore(path)
+    assert upgraded.sums(ALL)[one.model].nano_usd == 12_000
+    upgraded.add_all((Change(one._replace(revision=1), Kind.WITHDRAW),))
+    assert upgraded.sums(ALL)[one.model].nano_usd == 5_000
+
+
+def test_a_sum_that_no_file_can_hold_stays_a_whole_number(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "spending.db")
+    store.add_all([Change(entry(nano_usd=nano_usd(1e12))) for _ in range(300)])
+    with closing(sqlite3.connect(tmp_path / "spending.db")) as file:
+        file.execute("UPDATE sums SET nano_usd = 9223372036854775800, input_tokens = 9223372036854775800")
+        file.commit()
+    store.add_all([Change(entry(nano_usd=nano_usd(1e12))) for _ in range(3)])
+    (one,) = store.sums(ALL).values()
+    assert (one.nano_usd, one.input_tokens) == (2**63 - 1, 2**63 - 1)
+    assert all(isinstance(number, int) for number in one)

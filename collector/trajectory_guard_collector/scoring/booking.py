@@ -13,7 +13,7 @@ from typing import Final
 
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.spending.duplicates import CallsOfTrace, ReportedCall
-from trajectory_guard.spending.ledger import Change, Kind, LedgerEntry, micro_usd, writable
+from trajectory_guard.spending.ledger import Change, Kind, LedgerEntry, nano_usd, writable
 from trajectory_guard.spending.spending import Spending, log_booked
 from trajectory_guard_collector.scoring.calls import ModelCall
 from trajectory_guard_collector.scoring.identification import Operations
@@ -95,7 +95,7 @@ class Bookings:
         return LedgerEntry(
             call.id, named(call.conversation or key[1]), named(call.agent), named(call.service),
             self._spending.day_of(call.end), model, usage.input_tokens, usage.output_tokens,
-            micro_usd(usage.cost_usd) if usage.cost_usd else None, named(key[0]), call.revision,
+            nano_usd(usage.cost_usd) if usage.cost_usd else None, named(key[0]), call.revision,
         )  # fmt: skip
 
     def _forgot(self, trace: _Trace) -> None:

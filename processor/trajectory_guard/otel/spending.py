@@ -16,7 +16,7 @@ from trajectory_guard.locks import OwnedLock
 from trajectory_guard.spans.extract import model_name, requested_model, response_id
 from trajectory_guard.spans.identity import agent_name
 from trajectory_guard.spending.duplicates import ReportedCall, ReportedCalls
-from trajectory_guard.spending.ledger import LedgerEntry, micro_usd, writable
+from trajectory_guard.spending.ledger import LedgerEntry, nano_usd, writable
 from trajectory_guard.spending.spending import Alert, Booked, Spending, log_booked
 
 
@@ -64,7 +64,7 @@ class SpendingFeed:
         entry = LedgerEntry(
             f"{view.trace_id}{view.span_id}", writable(trajectory), writable(agent_name(view, above, table) or ""),
             _service(span), spending.day_of(view.end), spending.model_of(*models), *tokens,
-            micro_usd(usage.cost_usd) if usage.cost_usd else None,
+            nano_usd(usage.cost_usd) if usage.cost_usd else None,
         )  # fmt: skip
         booked = spending.book(entry)
         if booked.alerts or booked.outliers:

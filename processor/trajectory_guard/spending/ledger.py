@@ -1,6 +1,7 @@
 """The ledger: tokens by model and money in micro-dollars, in accounts for trajectory, agent, service and day. Pure.
 
-Money that the telemetry names is added up in whole micro-dollars (1 USD = 1,000,000). All other calls are kept as
+Money that the telemetry names is added up in whole nano-dollars (1 USD = 1,000,000,000), since a call of a small model
+costs less than a micro-dollar; balances and budgets are in micro-dollars. All other calls are kept as
 tokens by model, and priced each time the ledger is read: a price that becomes known, or changes, holds for calls made
 before too. Tokens of a model without a price are named in every balance; they never count as 0 USD in silence.
 """
@@ -11,6 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
+NANO: Final = 1_000_000_000
+"""Nano-dollars per US dollar."""
+_MOST_NANO: Final = 10**16
+"""Of one call: ten million dollars. What is more is a mistake, and would soon leave the range of a file's numbers."""
 MICRO: Final = 1_000_000
 """Micro-dollars per US dollar, and tokens per unit of a ``Rate``."""
 TRAJECTORY: Final = "trajectory"
@@ -44,7 +49,7 @@ class LedgerEntry(NamedTuple):
         trajectory, agent, service: who spent; empty if unknown.
         day: UTC date on which the call ended, as in ``2026-11-22``.
         model: as the telemetry names it; empty if it does not.
-        micro_usd: cost in micro-dollars as the telemetry names it; None if it does not.
+        nano_usd: cost in nano-dollars as the telemetry names it; None if it does not.
         tenant: keeps accounts of equal names apart, in a collector; empty in a process.
         revision: how often more became known of whose call it is; an earlier one does not replace a later one.
     """
@@ -57,7 +62,7 @@ class LedgerEntry(NamedTuple):
     model: str
     input_tokens: int
     output_tokens: int
-    micro_usd: int | None = None
+    nano_usd: int | None = None
     tenant: str = ""
     revision: int = 0
 
@@ -89,7 +94,7 @@ class ModelSum(NamedTuple):
     Fields:
         input_tokens, output_tokens: of all calls.
         open_input, open_output: of the calls for which the telemetry named no cost; a part of the above.
-        micro_usd: cost of the other calls, as the telemetry named it.
+        nano_usd: cost of the other calls, as the telemetry named it.
     """
 
     calls: int = 0
@@ -97,14 +102,14 @@ class ModelSum(NamedTuple):
     output_tokens: int = 0
     open_input: int = 0
     open_output: int = 0
-    micro_usd: int = 0
+    nano_usd: int = 0
 
     def plus(self, other: ModelSum) -> ModelSum:
         """Both together."""
-        calls, inputs, outputs, open_input, open_output, micro = other
+        calls, inputs, outputs, open_input, open_output, nano = other
         return ModelSum(
             self.calls + calls, self.input_tokens + inputs, self.output_tokens + outputs,
-            self.open_input + open_input, self.open_output + open_output, self.micro_usd + micro,
+            self.open_input + open_input, self.open_output + open_output, self.nano_usd + nano,
         )  # fmt: skip
 
     def negated(self) -> ModelSum:
@@ -150,13 +155,13 @@ def writable(name: str) -> str:
     return name if name.isascii() else name.encode("utf-8", "replace").decode("utf-8")
 
 
-def micro_usd(usd: float) -> int:
-    """US dollars as whole micro-dollars, rounded to the nearest.
+def nano_usd(usd: float) -> int:
+    """US dollars as whole nano-dollars, rounded to the nearest.
 
-    >>> micro_usd(0.0123456)
-    12346
+    >>> nano_usd(0.0000001234)
+    123
     """
-    return round(usd * MICRO)
+    return min(round(usd * NANO), _MOST_NANO)
 
 
 def accounts_of(entry: LedgerEntry) -> tuple[Account, ...]:
@@ -176,9 +181,9 @@ def accounts_of(entry: LedgerEntry) -> tuple[Account, ...]:
 def sum_of(entry: LedgerEntry) -> ModelSum:
     """An entry as the sum of one call."""
     tokens = (entry.input_tokens, entry.output_tokens)
-    if entry.micro_usd is None:
+    if entry.nano_usd is None:
         return ModelSum(1, *tokens, *tokens, 0)
-    return ModelSum(1, *tokens, 0, 0, entry.micro_usd)
+    return ModelSum(1, *tokens, 0, 0, entry.nano_usd)
 
 
 # --- changes ---------------------------------------------------------------------------------------------------------
@@ -304,7 +309,7 @@ def balance_of(sums: Sums, rate_of: Callable[[str], Rate | None]) -> Balance:
     reported = priced = 0
     unpriced: dict[str, int] = {}
     for model, one in sums.items():
-        reported += one.micro_usd
+        reported += one.nano_usd
         tokens = one.open_input + one.open_output
         rate = rate_of(model) if tokens else None
         if rate is not None:
@@ -315,6 +320,6 @@ def balance_of(sums: Sums, rate_of: Callable[[str], Rate | None]) -> Balance:
         sum(one.calls for one in sums.values()),
         sum(one.input_tokens for one in sums.values()),
         sum(one.output_tokens for one in sums.values()),
-        reported + (priced + MICRO // 2) // MICRO,
+        (reported * (MICRO * MICRO // NANO) + priced + MICRO // 2) // MICRO,
         unpriced,
     )

@@ -40,7 +40,7 @@ from trajectory_guard.spending.ledger import (
 )
 from trajectory_guard.spending.stores import LedgerError
 
-VERSION: Final = 1
+VERSION: Final = 2
 KEEP_CALLS_DAYS: Final = 7
 """Days for which call ids are kept: a span delivered again later would count again."""
 KEEP_REVISABLE_DAYS: Final = 2
@@ -53,7 +53,7 @@ _SCHEMA: Final = (
     """CREATE TABLE IF NOT EXISTS sums (
         scope TEXT NOT NULL, name TEXT NOT NULL, day TEXT NOT NULL, model TEXT NOT NULL,
         calls INTEGER NOT NULL, input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,
-        open_input INTEGER NOT NULL, open_output INTEGER NOT NULL, micro_usd INTEGER NOT NULL,
+        open_input INTEGER NOT NULL, open_output INTEGER NOT NULL, nano_usd INTEGER NOT NULL,
         last_day TEXT NOT NULL, PRIMARY KEY (scope, name, day, model)) WITHOUT ROWID""",
     """CREATE TABLE IF NOT EXISTS alerts (
         budget TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL, day TEXT NOT NULL, percent INTEGER NOT NULL,
@@ -66,11 +66,15 @@ _BOOK: Final = """
     INSERT INTO sums VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (scope, name, day, model) DO UPDATE SET
         calls = calls + excluded.calls,
-        input_tokens = input_tokens + excluded.input_tokens, output_tokens = output_tokens + excluded.output_tokens,
-        open_input = open_input + excluded.open_input, open_output = open_output + excluded.open_output,
-        micro_usd = micro_usd + excluded.micro_usd, last_day = max(last_day, excluded.last_day)"""
+        input_tokens = min(input_tokens + excluded.input_tokens, {most}),
+        output_tokens = min(output_tokens + excluded.output_tokens, {most}),
+        open_input = min(open_input + excluded.open_input, {most}),
+        open_output = min(open_output + excluded.open_output, {most}),
+        nano_usd = min(nano_usd + excluded.nano_usd, {most}), last_day = max(last_day, excluded.last_day)""".format(
+    most=2**63 - 1  # a sum beyond it would become a number with a fraction
+)
 _READ: Final = """
-    SELECT model, calls, input_tokens, output_tokens, open_input, open_output, micro_usd
+    SELECT model, calls, input_tokens, output_tokens, open_input, open_output, nano_usd
     FROM sums WHERE scope = ? AND name = ? AND day = ? AND calls > 0"""
 _KNOWN: Final = "SELECT entry FROM calls LEFT JOIN revisable USING (id) WHERE id = ?"
 _WITHDRAWN: Final = ""
@@ -205,6 +209,8 @@ class SQLiteStore:
                 (version,) = connection.execute("PRAGMA user_version").fetchone()
                 if version > VERSION:
                     raise LedgerError(f"{self.path}: written by a newer version of trajectory_guard")
+                if version == 1:
+                    _to_nano(connection)
                 for statement in _SCHEMA:
                     connection.execute(statement)
                 if before is not None and not version:
@@ -276,6 +282,17 @@ def why_unopened(path: Path) -> str | None:
     if not folder.is_dir():
         return f"there is no directory {folder}"
     return None if os.access(path if path.exists() else folder, os.W_OK) else "may not be written"
+
+
+def _to_nano(connection: sqlite3.Connection) -> None:
+    """Version 1 counted money in micro-dollars."""
+    connection.execute("ALTER TABLE sums RENAME COLUMN micro_usd TO nano_usd")
+    connection.execute(f"UPDATE sums SET nano_usd = min(nano_usd * 1000, {2**63 - 1})")
+    for call, text in connection.execute("SELECT id, entry FROM revisable WHERE entry != ''").fetchall():
+        entry = LedgerEntry(*json.loads(text))
+        if entry.nano_usd is not None:
+            text = json.dumps(entry._replace(nano_usd=entry.nano_usd * 1000))
+            connection.execute("UPDATE revisable SET entry = ? WHERE id = ?", (text, call))
 
 
 def _copy(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
