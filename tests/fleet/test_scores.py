@@ -162,11 +162,9 @@ class Waits:
             raise StoppedError
 
 
-def delivery(server: Langfuse, waits: Waits, metrics: Metrics | None = None) -> ScoreDelivery:
-    project = Connection(server.url, PUBLIC_KEY, SECRET_KEY)
-    return ScoreDelivery(
-        project, Retry(initial_interval_s=2.0), 30.0, metrics or Metrics(more=catalogue.METRICS), waits
-    )
+def delivery(server: Langfuse, waits: Waits, metrics: Metrics | None = None, **retry: float) -> ScoreDelivery:
+    project, pauses = Connection(server.url, PUBLIC_KEY, SECRET_KEY), Retry(initial_interval_s=2.0, **retry)
+    return ScoreDelivery(project, pauses, 30.0, metrics or Metrics(more=catalogue.METRICS), waits)
 
 
 def some_scores(count: int, **fields: Any) -> list[LangfuseScore]:
@@ -199,6 +197,18 @@ def test_trouble_is_waited_out_and_nothing_is_lost(server: Langfuse, trouble: Re
     text = metrics.render()[0].decode()
     assert f'status="{trouble.status}"}} 5.0' in text
     assert 'trajectory_guard_scores_sent_total{exporter="langfuse"} 3.0' in text
+
+
+@pytest.mark.parametrize(("retry", "longest"), [({}, 300.0), ({"max_retry_after_s": 45.0}, 45.0)])
+def test_langfuse_asks_for_no_longer_pause_than_the_worker_allows(
+    server: Langfuse, retry: dict[str, float], longest: float
+) -> None:
+    """A ``Retry-After`` with a wrong date, as of a proxy, would stop the scores of the whole group for years."""
+    server.script.extend([rate_limited(10**9)] * 2)
+    waits = Waits()
+    assert list(delivery(server, waits, **retry).send(some_scores(1))) == []
+    assert len(server.written) == 1
+    assert longest - 5.0 < max(waits.seconds) <= longest
 
 
 def test_a_score_that_is_rejected_is_named_and_costs_no_other(either: Langfuse) -> None:
