@@ -42,7 +42,7 @@ class Recorded(NamedTuple):
     verdicts: dict[str, Verdict]
 
 
-LATE = tuple(f"openai-agents-{one}__circle" for one in ("openinference", "logfire", "otelv2"))
+LATE = ("openai-agents-openinference__circle",)
 """Only a span that ends later names the agent that hands over: verdicts come as guard spans, not as tags."""
 
 

@@ -67,6 +67,7 @@ class Identity:
         placeholders: constants that the vendor writes where an agent has no name.
         graph_scopes, graph_markers: instrumentation scopes, and attributes, of spans that present a whole LangGraph
             graph as an agent.
+        handed_by: keys of the name of the agent that hands the work over, on the span of a hand-off.
         handed_to: name of the agent to which a span hands the work over: "" if the span does not say, None if it is no
             hand-off.
         handoff_markers: keys, at least one of which every hand-off carries that is to be a step.
@@ -88,6 +89,7 @@ class Identity:
     placeholders: Keys = ()
     graph_scopes: Keys = ()
     graph_markers: Keys = ()
+    handed_by: Keys = ()
     handed_to: Callable[[SpanView], str | None] | None = None
     handoff_markers: Keys = ()
 

@@ -59,6 +59,7 @@ LOGFIRE = Dialect(
         agent_markers=(_TEMPLATE,),
         is_agent=_is_agent,
         agent_name=_agent_name,
+        handed_by=("from_agent",),
         handed_to=_handed_to,
         handoff_markers=("to_agent",),
     ),

@@ -100,6 +100,7 @@ OPENLLMETRY = Dialect(
         is_agent=_is_agent,
         agent_name=_agent_name,
         graph_scopes=("opentelemetry.instrumentation.langchain",),
+        handed_by=HANDOFF_KEYS[:1],
         handed_to=hands_over(_KIND, "handoff"),
         handoff_markers=HANDOFF_KEYS,
     ),

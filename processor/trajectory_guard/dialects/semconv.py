@@ -82,6 +82,7 @@ SEMCONV = Dialect(
         is_agent=_is_agent,
         agent_name=_agent_name,
         name_keys=("gen_ai.agent.name",),
+        handed_by=HANDOFF_KEYS[:1],
         handed_to=hands_over(_OPERATION, "handoff", "agent_handoff"),
         handoff_markers=HANDOFF_KEYS,
     ),

@@ -175,8 +175,8 @@ class DialectTable(tuple[Dialect, ...]):
         resuming_scopes: those of rows in which an agent that runs again is the same instance.
         declared_conversations: keys that the user declared; they win over all others.
         conversations: keys of conversations, then of sessions.
-        agent_keys, step_keys, namespace_keys: where vendors spread the metadata of a LangChain run: the agent's name,
-            the super-step and the checkpoint namespace of LangGraph.
+        agent_keys: of the agent's name in the metadata of a LangChain run, and of the agent that hands work over.
+        step_keys, namespace_keys: of the super-step and the checkpoint namespace of LangGraph in that metadata.
     """
 
     def __init__(self, rows: Iterable[Dialect]) -> None:
@@ -291,7 +291,7 @@ class DialectTable(tuple[Dialect, ...]):
         self.conversations = _keys((*(one.conversations for one in known), *(one.sessions for one in known)))
         self.metadata_objects = _keys(one.metadata_objects for one in parts)
         prefixes = _keys(one.metadata_prefixes for one in parts)
-        self.agent_keys = tuple(f"{prefix}lc_agent_name" for prefix in prefixes)
+        self.agent_keys = (*(f"{prefix}lc_agent_name" for prefix in prefixes), *_keys(one.handed_by for one in parts))
         self.step_keys = tuple(f"{prefix}langgraph_step" for prefix in prefixes)
         self.namespace_keys = tuple(f"{prefix}langgraph_checkpoint_ns" for prefix in prefixes)
         self.wrapped_metadata = tuple((one.wrapped_in, one.wrapped_metadata) for one in parts if one.wrapped_metadata)
