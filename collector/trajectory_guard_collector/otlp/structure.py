@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
-from google.protobuf.descriptor import Descriptor
-from google.protobuf.message import DecodeError
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import DecodeError, Message
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
@@ -50,8 +50,13 @@ _REQUESTS: Final[dict[Signal, str]] = {
 _READ: Final[dict[int, Descriptor]] = {_ITSELF: InstrumentationScope.DESCRIPTOR, _CHILDREN: Span.DESCRIPTOR}
 """Items of a scope that are decoded whole."""
 
+
 Field = tuple[int, int, int, int]
 """Number (0 if the value has no length of its own), and the places of the tag, of the value and of its end."""
+M = TypeVar("M", bound=Message)
+_TEXT: Final = FieldDescriptor.TYPE_STRING
+_BAD: Final = dict.fromkeys(range(56448, 56576), "?")
+"""As which ``surrogateescape`` shows bytes that are no text."""
 
 
 class RequestPart(NamedTuple):
@@ -104,6 +109,52 @@ def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 def _malformed(at: int) -> BadDataError:
     return BadDataError(f"malformed protobuf at byte {at}")
+
+
+# --- texts ------------------------------------------------------------------------------------------------------------
+
+# Protobuf refuses a whole message for a text that is no UTF-8: a sender cut it off within a character, or has bytes
+# where text belongs. OpenTelemetry's other programs let them pass, so they arrive from there, in one batch with the
+# spans of others. Such a message is decoded with a question mark for each byte that is no text.
+
+
+def decoded(kind: type[M], data: bytes) -> M:
+    """A message, its texts mended if need be.
+
+    Raises:
+        google.protobuf.message.DecodeError: the bytes are no such message.
+    """
+    message = kind()
+    decode_into(message, data)
+    return message
+
+
+def decode_into(message: Message, data: bytes) -> None:
+    """As ``decoded``, into a message whose content is replaced."""
+    try:
+        message.ParseFromString(data)
+    except DecodeError:
+        message.ParseFromString(_mended(data, message.DESCRIPTOR))
+
+
+def _mended(data: bytes, kind: Any) -> bytes:
+    """The message, as long as before, with a question mark for each byte that is no text."""
+    found, waiting = bytearray(data), [(0, len(data), kind)]
+    try:
+        while waiting:
+            at, end, descriptor = waiting.pop()
+            for number, _, start, stop in fields(data, at, end):
+                field = descriptor.fields_by_number.get(number)
+                if field is None:
+                    continue
+                if field.message_type is not None:
+                    waiting.append((start, stop, field.message_type))
+                elif field.type == _TEXT:
+                    text = data[start:stop].decode("utf-8", "surrogateescape")
+                    found[start:stop] = text.translate(_BAD).encode("utf-8")
+    except BadDataError as error:
+        raise DecodeError(str(error)) from None
+    return bytes(found)
 
 
 # --- counting --------------------------------------------------------------------------------------------------------
@@ -235,7 +286,7 @@ class _Tally:
         if end - at <= _LIGHT:
             item: Any = LogRecord() if logs else Metric()
             try:
-                item.ParseFromString(self._data[at:end])
+                decode_into(item, self._data[at:end])
             except DecodeError as error:
                 raise BadDataError(f"a {item.DESCRIPTOR.name} in it is malformed: {error}") from None
             kind = None if logs else item.WhichOneof("data")

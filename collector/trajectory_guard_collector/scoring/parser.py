@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
+from google.protobuf.message import DecodeError
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
@@ -19,6 +20,7 @@ from trajectory_guard.dialects.table import table_of
 from trajectory_guard.spans.length_limits import LengthLimits
 from trajectory_guard_collector.cooperative import at_once
 from trajectory_guard_collector.otlp.lazy import Request, SpanHeader
+from trajectory_guard_collector.otlp.structure import decode_into, decoded
 from trajectory_guard_collector.scoring.items import Item, ResourceInfo
 from trajectory_guard_collector.scoring.traces import Trace
 
@@ -146,7 +148,10 @@ class RequestParser:
                 holder, source = scoped.spans, None
                 scope, may_name_agents = _cached(self._scopes, scoped.scope, self._scope)
                 for place, raw in enumerate(holder):
-                    decode(raw)
+                    try:
+                        decode(raw)
+                    except DecodeError:
+                        decode_into(header, raw)
                     if not may_name_agents and is_opaque(header.attributes):
                         opaque_spans.append((header.trace_id, header.span_id, header.parent_span_id, holder, place))
                         if place % _AT_A_STRETCH == 0:
@@ -159,16 +164,16 @@ class RequestParser:
         return parsed
 
     def _source(
-        self, group: Any, scope: bytes, decoded: InstrumentationScope
+        self, group: Any, scope: bytes, named: InstrumentationScope
     ) -> tuple[ResourceInfo, LengthLimits | None, bytes, InstrumentationScope]:
         """Resource of spans, what is known of its length limits, and their scope, serialized and decoded."""
         origin = _cached(self._origins, group.resource, self._origin)
         limits = _cached(self._limits, group.resource, lambda _: LengthLimits()) if self._learns_limits else None
-        return origin, limits, scope, decoded
+        return origin, limits, scope, named
 
     def _scope(self, data: bytes) -> _Scope:
-        decoded = InstrumentationScope.FromString(data)
-        return _Scope(decoded, decoded.name.startswith(self._named_scopes))
+        scope = decoded(InstrumentationScope, data)
+        return _Scope(scope, scope.name.startswith(self._named_scopes))
 
     def _origin(self, data: bytes) -> ResourceInfo:
         attributes = resource_attributes(data)
@@ -178,10 +183,10 @@ class RequestParser:
 
 def _seen(
     raw: bytes, place: tuple[Any, Any, int], origin: ResourceInfo, limits: LengthLimits | None, scope: bytes,
-    decoded: InstrumentationScope,
+    named: InstrumentationScope,
 ) -> AgentSpan:  # fmt: skip
-    span = Span.FromString(raw)
-    view = view_of(span, decoded, origin.attributes)
+    span = decoded(Span, raw)
+    view = view_of(span, named, origin.attributes)
     if limits is not None:
         view = limits.mark(view)
     return AgentSpan(place, origin, scope, span, view, len(raw))
@@ -254,7 +259,7 @@ def tenant_of(attributes: Mapping[str, Any], separate_by: Iterable[str]) -> str:
 
 def resource_attributes(data: bytes) -> dict[str, Any]:
     """Attributes of a serialized ``Resource``."""
-    return attributes_of(Resource.FromString(data).attributes)
+    return attributes_of(decoded(Resource, data).attributes)
 
 
 def attributes_of(items: Iterable[KeyValue]) -> dict[str, Any]:

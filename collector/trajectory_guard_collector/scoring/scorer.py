@@ -27,6 +27,7 @@ from trajectory_guard.spending.configured import spending_of
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.cooperative import at_once
 from trajectory_guard_collector.otlp.lazy import Request
+from trajectory_guard_collector.otlp.structure import decoded
 from trajectory_guard_collector.scoring.booking import BookedOperations, Bookings
 from trajectory_guard_collector.scoring.events import LoopEvent
 from trajectory_guard_collector.scoring.identification import Identifier
@@ -39,6 +40,8 @@ WalEntryOf = Callable[[ParsedRequest], bytes]
 """Makes the write-ahead entry of a parsed request, from which a restart replays it."""
 _SCOPE: Final = InstrumentationScope(name=telemetry.SCOPE, version=__version__).SerializeToString()
 _NANO: Final = 1_000_000_000
+_LAST: Final = 2**64 - 1
+"""Of OTLP's times: rounded to seconds with a fraction, they may come to lie behind it."""
 
 
 class ScoredRequest(NamedTuple):
@@ -213,7 +216,7 @@ class Tagger:
         for trace_id, span_id, _, holder, place in spans:
             attributes = self._registry.pending_tags(trace_id + span_id)
             if attributes:
-                holder[place] = tagged(Span.FromString(holder[place]), attributes)
+                holder[place] = tagged(decoded(Span, holder[place]), attributes)
                 changed = True
         return changed
 
@@ -257,7 +260,7 @@ def guard_span(item: StepItem, kind: EventKind, encoded: bytes) -> bytes:
     Parameters:
         encoded: ``encoded_attributes`` of the finding.
     """
-    end = round(item.view.end * _NANO)
+    end = min(round(item.view.end * _NANO), _LAST)
     span_id = item.span[16:]
     own = {telemetry.TOOL: item.step.tool_name}
     if kind is not EventKind.START and item.verdict is not None and item.verdict.certificate is not None:

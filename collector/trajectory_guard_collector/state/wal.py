@@ -10,6 +10,7 @@ from typing import Any, Final
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from trajectory_guard_collector.otlp.lazy import Request
+from trajectory_guard_collector.otlp.structure import decoded
 from trajectory_guard_collector.scoring.items import StepItem
 from trajectory_guard_collector.scoring.parser import AgentSpan, ParsedRequest
 
@@ -67,7 +68,7 @@ def _kept(agent_span: AgentSpan) -> bytes:
     raw: bytes = agent_span.holder[agent_span.place]
     if len(raw) <= _WHOLE_BYTES or isinstance(agent_span.item, StepItem):
         return raw
-    span = Span.FromString(raw)
+    span = decoded(Span, raw)
     short = [attribute for attribute in span.attributes if attribute.ByteSize() <= _MAX_KEPT_BYTES]
     del span.attributes[:], span.events[:]
     span.attributes.extend(short)
