@@ -17,6 +17,7 @@ from trajectory_guard.locks import OwnedLock
 from trajectory_guard.logs import write_entry
 from trajectory_guard.prices import PriceTable
 from trajectory_guard.spending.budget import USD, Budget, BudgetLevel, BudgetState, alerts_at, strictest
+from trajectory_guard.spending.days import day_of, today
 from trajectory_guard.spending.ledger import (
     MICRO,
     TRAJECTORY,
@@ -40,7 +41,6 @@ MAX_WAITING: Final = 1_000
 _AGENTS: Final = 1_024
 _RAISED: Final = 65_536
 _MODELS: Final = 256
-_YEAR_2000: Final = 946_684_800.0
 _RETRY_AFTER_S: Final = 1.0
 _CLOSING_S: Final = 1.0
 _CLOSING_PAUSE_S: Final = 0.05
@@ -403,13 +403,8 @@ class Spending:
         return answered
 
     def day_of(self, end: float) -> str:
-        """UTC day on which a call counts that ended at this time, in seconds.
-
-        A day that has not come yet, or one before the year 2000, is no day of a call, but a clock that is wrong or not
-        set: the call counts today, or no daily budget would ever see it.
-        """
-        now = self._clock()
-        return today(end if _YEAR_2000 <= end <= now else now)
+        """UTC day on which a call counts that ended at this time, in seconds; see ``day_of``."""
+        return day_of(end, self._clock())
 
     def rate(self, model: str) -> Rate | None:
         """Price of a model as known now: a configured one, else a maintained one; None if neither is.
@@ -460,15 +455,6 @@ class Spending:
             else state._replace(account=state.account._replace(day=day), spent=0)
             for state in states
         ]  # fmt: skip
-
-
-def today(now: float) -> str:
-    """UTC date of a time in seconds.
-
-    >>> today(0.0)
-    '1970-01-01'
-    """
-    return datetime.fromtimestamp(now, timezone.utc).date().isoformat()
 
 
 # --- logs --------------------------------------------------------------------------------------------------------
