@@ -205,6 +205,7 @@ class RemoteFlags:
 
         Raises ``TimeoutError`` after ``timeout_s``, and all that ``get`` raises.
         """
+
         def asked() -> Mapping[str, Any]:
             with suppressed():
                 return get()

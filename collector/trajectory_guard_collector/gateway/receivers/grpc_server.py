@@ -20,6 +20,7 @@ from trajectory_guard_collector.config.models import GrpcReceiver
 from trajectory_guard_collector.errors import BadDataError, RefusedError, UnavailableError
 from trajectory_guard_collector.gateway.grpc_options import milliseconds
 from trajectory_guard_collector.gateway.hops import HEADER
+from trajectory_guard_collector.gateway.receivers.http_limits import RECEIVING_S
 from trajectory_guard_collector.gateway.receivers.request_handler import RequestHandler, count_request
 from trajectory_guard_collector.gateway.receivers.sockets import ipv6_reserved, listen
 from trajectory_guard_collector.gateway.receivers.tls import Certificates
@@ -63,6 +64,7 @@ class GrpcServer:
         self._metrics = metrics
         self._handler = handler
         self._server: grpc.aio.Server | None = None
+        self._readings: set[asyncio.Future[Any]] = set()
 
     async def start(self) -> int:
         """Listen; the port.
@@ -82,8 +84,14 @@ class GrpcServer:
         self._handler.close()
         started = asyncio.get_running_loop().time()
         if self._server is not None:
+            asyncio.get_running_loop().call_later(RECEIVING_S, self._abandon_unsent)
             await self._server.stop(grace_s)
         await self._handler.drain(max(0.0, grace_s - (asyncio.get_running_loop().time() - started)))
+
+    def _abandon_unsent(self) -> None:
+        """Refuse requests that are not there yet."""
+        for reading in self._readings:
+            reading.cancel()
 
     def _bind(self, server: grpc.aio.Server) -> int:
         endpoint = self._config.endpoint
@@ -135,10 +143,13 @@ class GrpcServer:
                 gone. The handler cannot tell which.
         """
         reading = asyncio.ensure_future(context.read())
+        self._readings.add(reading)
         try:
             await asyncio.wait([reading], timeout=self._config.read_timeout_s)  # ``wait_for`` may swallow the end
             if not reading.done():
                 raise UnavailableError(f"no whole request within {self._config.read_timeout_s} s")
+            if reading.cancelled():
+                raise UnavailableError("shutting down")
             data = reading.result()
             if data is grpc.aio.EOF:
                 await asyncio.sleep(_CUT_OFF_S)
@@ -147,6 +158,7 @@ class GrpcServer:
             count_request(self._metrics, _TRANSPORT, _CUT_OFF)
             raise
         finally:
+            self._readings.discard(reading)
             reading.cancel()
         return bytes(data)
 

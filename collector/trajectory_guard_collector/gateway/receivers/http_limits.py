@@ -23,6 +23,9 @@ _LAST_REPLIES_S: Final = 0.5
 """Seconds for replies to clients that were refused at the end; uvicorn checks ten times a second."""
 _MAX_HEAD: Final = 1 << 16
 """Bytes of a request line and headers."""
+RECEIVING_S: Final = 3.0
+"""Seconds that a request on its way has when its server is closed: it was not accepted, and must not use up the time of
+those that were."""
 _MAX_OVERHEAD: Final = 1 << 20
 """Bytes of a request that are not its body: headers, trailers, sizes of chunks."""
 
@@ -85,6 +88,11 @@ class BoundedProtocol(HttpToolsProtocol):
         others = [one for one in self.connections if isinstance(one, BoundedProtocol) and one is not self]
         surplus = min(others, key=lambda one: (one._in_work(), one._used_at), default=self)
         return self if surplus._in_work() and not self._limits.newest_stay else surplus
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether a request has begun that has not been received as a whole."""
+        return self._deadline is not None
 
     def _in_work(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
@@ -260,6 +268,13 @@ class BoundedServer:
         """Take no more connections, close idle ones now and the others after their request. Callable at any time."""
         if self._server is not None:
             self._server.should_exit = True
+            asyncio.get_running_loop().call_later(RECEIVING_S, self._abandon_unsent, self._server)
+
+    def _abandon_unsent(self, server: _Server) -> None:
+        """Close connections whose request is not there yet."""
+        for connection in list(server.server_state.connections):
+            if isinstance(connection, BoundedProtocol) and connection.is_receiving:
+                connection.transport.abort()
 
     async def wait_closed(self, timeout_s: float) -> None:
         """Wait until all connections are closed, and close them after ``timeout_s`` seconds. Callable at any time."""
