@@ -257,7 +257,7 @@ def _header_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
 def _langfuse_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
     for key in _LANGFUSE_KEYS:
         secret = getattr(exporter, key)
-        if secret is None or not secret.get_secret_value():
+        if secret is None or not secret.get_secret_value().strip():
             yield Mistake((name, key), "required: a key of the Langfuse project")
     if "signals" in exporter.model_fields_set and set(exporter.signals) - {Signal.TRACES}:
         yield Mistake((name, "signals"), "langfuse takes traces only", [str(signal) for signal in exporter.signals])
