@@ -360,7 +360,9 @@ def test_workers_that_share_a_ledger_book_the_same_sums(spans: list[tuple[Span, 
     assert sums_in(spending) == ledger(booked(requests))
 
 
-@pytest.mark.parametrize("end_s", [0, 86_400, time.time() + 2 * 86_400, 4e9])
+@pytest.mark.parametrize(
+    "end_s", [0, 86_400, time.time() + 2 * 86_400, 4e9], ids=["not set", "1970", "the day after tomorrow", "2096"]
+)
 def test_a_call_whose_clock_is_wrong_counts_in_the_budget_of_today(end_s: float) -> None:
     one = chat("call")
     one.start_time_unix_nano = one.end_time_unix_nano = int(end_s * 1e9)
