@@ -177,9 +177,9 @@ def _has_reported(first: CallRecord, second: CallRecord) -> bool:
 
 def _are_alike(first: CallRecord, second: CallRecord) -> bool:
     """Whether nothing distinguishes two records: neither arguments nor result, nor the agent instance."""
-    if first.result != second.result or not (
-        _same_arguments(first, second) or None in (first.args_hash, second.args_hash)
-    ):
+    if first.result != second.result and None not in (first.result, second.result):
+        return False
+    if not _same_arguments(first, second) and None not in (first.args_hash, second.args_hash):
         return False
     one, other = first.run.partition("/")[0], second.run.partition("/")[0]
     return one == other or not one or not other
