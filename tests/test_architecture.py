@@ -185,7 +185,9 @@ def test_configuration_imports_pydantic_and_constants_of_core_only() -> None:
         "yaml",
         "tomli",
         "tomllib",  # no part of Python 3.10
+        "typing_extensions",
         f"{ROOT}.config_file",
+        f"{ROOT}.config_keys",
         f"{ROOT}.config_messages",
         f"{ROOT}.config_values",
         f"{ROOT}.core.detectors",
@@ -203,7 +205,7 @@ def test_configuration_imports_pydantic_and_constants_of_core_only() -> None:
 def test_the_rules_of_spending_are_pure() -> None:
     """Ledger, budgets and outliers: no clock, threads, files or telemetry. The stores and ``Spending`` are around them."""
     pure = [f"{ROOT}.spending.{name}" for name in ("ledger", "budget", "outliers", "duplicates", "settings")]
-    allowed = ("pydantic", *pure, f"{ROOT}.core.tracking.tables")
+    allowed = ("pydantic", *pure, f"{ROOT}.core.tracking.tables", f"{ROOT}.config_keys")
     assert {module: found for module in pure if (found := outside(module, *allowed))} == {}
     never = {"time", "threading", "socket", "asyncio", "sqlite3", "logging", "datetime", "random"}
     assert {module: found for module in pure if (found := imports(module) & never)} == {}

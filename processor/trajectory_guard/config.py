@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from dataclasses import fields
 from pathlib import Path
 from types import FunctionType
-from typing import Any, Final, NamedTuple, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
@@ -24,6 +24,13 @@ from trajectory_guard.core.text import nearest
 from trajectory_guard.cursor.settings import CURSOR_KEYS, CursorSettings
 from trajectory_guard.quality.settings import QualityKeys
 from trajectory_guard.spending.settings import BudgetSettings, ModelPrice
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from trajectory_guard.config_keys import GuardKeys, Mode
+else:
+    Mode = str  # validated by the pattern, which gives the messages
 
 ENV_PREFIX: Final = "TRAJECTORY_GUARD_"
 _OTHER_VARIABLES: Final = ("config", "disabled")
@@ -160,7 +167,7 @@ class GuardConfig(CursorSettings, QualityKeys, _Model):
     """Factor on the number of repeats while something is under way; once more where a pause lies between them."""
     tools: Mapping[str, ToolPolicy] = Field(default_factory=dict)
     """Policies by tool name, compared case-folded."""
-    mode: str = Field(default="enforce", pattern="^(enforce|nudge|observe)$")
+    mode: Mode = Field(default="enforce", pattern="^(enforce|nudge|observe)$")
     """Interventions of gates: ``enforce`` nudges and stops, ``nudge`` never stops, ``observe`` only records."""
     nudge_text: str | Callable[..., Any] | None = None
     """Text of the nudge: a template (``{tool}``, ``{count}``, ``{reason}``) or a callable that is given the verdict."""
@@ -235,9 +242,9 @@ class GuardConfig(CursorSettings, QualityKeys, _Model):
         self.engine_settings()
         return self
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, **values: Unpack[GuardKeys]) -> None:
         try:
-            super().__init__(**values)
+            super().__init__(**cast("dict[str, Any]", values))
         except ValidationError as error:
             raise ConfigError(*_mistakes(error, type(self))).at("GuardConfig") from None
 

@@ -16,6 +16,7 @@ from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.locks import OwnedLock
 
 if TYPE_CHECKING:
+    from trajectory_guard.config_keys import Mode
     from trajectory_guard.core.cursor import Cursor
     from trajectory_guard.core.quality import TrajectoryQuality
     from trajectory_guard.spending.spending import BudgetStatus
@@ -53,7 +54,7 @@ class Flag(NamedTuple):
     budget: BudgetStatus | None = None
     by_hand: HandFlag | None = None
 
-    def within(self, mode: str) -> Flag:
+    def within(self, mode: Mode) -> Flag:
         """The flag as ``mode`` lets a caller act on it: nudges and stops, nudges only, or nothing."""
         budget = self.budget.within(mode) if self.budget is not None else None
         if self.level.rank <= _HIGHEST[mode].rank:

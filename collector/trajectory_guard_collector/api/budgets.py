@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from trajectory_guard.config_keys import Mode
 from trajectory_guard.spending.answers import plain_status
 from trajectory_guard.spending.spending import Spending
 from trajectory_guard.spending.stores import LedgerError
@@ -27,7 +28,7 @@ class CallerBudgets:
     """
 
     def __init__(
-        self, spending: Spending | None, registry: TrajectoryRegistry, separate_by: Sequence[str], mode: str
+        self, spending: Spending | None, registry: TrajectoryRegistry, separate_by: Sequence[str], mode: Mode
     ) -> None:
         self._spending = spending if spending is not None and spending.budgets else None
         self._registry, self._separate_by = registry, tuple(separate_by)

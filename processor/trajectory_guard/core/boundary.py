@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 from trajectory_guard.core.fingerprints import digest64, text_bytes
 
@@ -14,7 +14,8 @@ DENIAL: Final = "denial"
 RESULT: Final = "result"
 RETRY: Final = "retry"
 FEEDBACK: Final = "feedback"
-KINDS: Final = (PROPOSAL, DECISION, EXECUTION, DENIAL, RESULT, RETRY, FEEDBACK)
+EntryKind = Literal["proposal", "decision", "execution", "denial", "result", "retry", "feedback"]
+KINDS: Final[tuple[str, ...]] = get_args(EntryKind)
 
 ALLOWED: Final = "allowed"
 ASKED: Final = "asked"

@@ -33,6 +33,7 @@ from trajectory_guard.core.boundary import (
     RETRY,
     Boundary,
     Call,
+    EntryKind,
     Sighting,
     Task,
     batch_digest,
@@ -118,8 +119,8 @@ class Cursor:
     # --- by hand -----------------------------------------------------------------------------------------------
 
     def append(
-        self, kind: str, *, tool: str = "", call: str = "", args: Any = None, task: str = "", agent: str | None = None,
-        outcome: str = "", by: str = "", note: str = "",
+        self, kind: EntryKind, *, tool: str = "", call: str = "", args: Any = None, task: str = "",
+        agent: str | None = None, outcome: str = "", by: str = "", note: str = "",
     ) -> Boundary | None:  # fmt: skip
         """Enter a boundary of an application's own loop; None if it is known of this call.
 

@@ -7,7 +7,7 @@ import functools
 import inspect
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from trajectory_guard.extras import missing
 
@@ -57,7 +57,7 @@ class BudgetGate:
         self,
         config: GuardConfig | None = None,
         *,
-        on_refusal: str = "end",
+        on_refusal: Literal["end", "raise"] = "end",
         text: RefusalText | None = None,
         messages_key: str = "messages",
         board: FlagBoard | None = None,

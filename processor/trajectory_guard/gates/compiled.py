@@ -13,7 +13,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from functools import cache, lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args
 
 from trajectory_guard.extras import missing
 
@@ -27,10 +27,11 @@ except ImportError as error:  # pragma: no cover - exercised in a subprocess by 
 
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
+from trajectory_guard.config_keys import Mode
 from trajectory_guard.core.text import nearest
 from trajectory_guard.gates.agent_node import MEMORY, GuardedNode, guard_channels, split_status, way_back
 from trajectory_guard.gates.gate import Gate
-from trajectory_guard.gates.graph_gate import ENDINGS, GraphGate, NudgeRole
+from trajectory_guard.gates.graph_gate import ENDINGS, Ending, GraphGate, NudgeRole
 from trajectory_guard.gates.nested import graphs_in, with_guarded
 from trajectory_guard.gates.open_decisions import OpenDecisions
 from trajectory_guard.gates.private_state import StatusChannel
@@ -54,7 +55,7 @@ from trajectory_guard.store import FlagBoard
 
 Compiled = CompiledStateGraph[Any, Any, Any, Any]
 _log: Final = logging.getLogger(telemetry.LOGGER)
-_MODES: Final = ("enforce", "nudge", "observe")
+_MODES: Final = get_args(Mode)
 _OPTIONS: Final = (
     "guard_config", "tools", "agent", "on_stop", "nudge_role", "messages_key", "state_of", "refuse_pointless", "board",
 )  # fmt: skip
@@ -136,7 +137,7 @@ def guard_compiled(
     *,
     tools: str | list[str] | None = None,
     agent: str | list[str] | None = None,
-    on_stop: str = "end",
+    on_stop: Ending | str = "end",
     nudge_role: NudgeRole = "user",
     messages_key: str = "messages",
     state_of: StateOf | None = None,
@@ -338,7 +339,7 @@ def _quiet(graph: Compiled) -> Compiled:
 # --- running -------------------------------------------------------------------------------------------------------
 
 
-def _guarded(graph: Compiled, mode: str | None, options: dict[str, Any]) -> Compiled:
+def _guarded(graph: Compiled, mode: Mode | None, options: dict[str, Any]) -> Compiled:
     if mode is not None:
         if mode not in _MODES:
             raise ValueError(f"mode: {mode!r} is none of {', '.join(map(repr, _MODES))}")
@@ -388,7 +389,7 @@ def _options_of_graphs() -> frozenset[str]:
     return frozenset(name for method in methods for name in inspect.signature(method).parameters)
 
 
-def guarded_invoke(graph: Compiled, input: Any, config: Any = None, *, mode: str | None = None, **options: Any) -> Any:
+def guarded_invoke(graph: Compiled, input: Any, config: Any = None, *, mode: Mode | None = None, **options: Any) -> Any:
     """``graph.invoke(input, config)`` with gates before its agents.
 
     Parameters:
@@ -408,7 +409,7 @@ def guarded_invoke(graph: Compiled, input: Any, config: Any = None, *, mode: str
 
 
 async def guarded_ainvoke(
-    graph: Compiled, input: Any, config: Any = None, *, mode: str | None = None, **options: Any
+    graph: Compiled, input: Any, config: Any = None, *, mode: Mode | None = None, **options: Any
 ) -> Any:
     """Async ``guarded_invoke``."""
     guard, rest = _split(options, config)
@@ -429,7 +430,7 @@ def _with_status(result: Any, found: Sequence[Mapping[str, Any]], options: Mappi
 
 
 def guarded_stream(
-    graph: Compiled, input: Any, config: Any = None, *, mode: str | None = None, **options: Any
+    graph: Compiled, input: Any, config: Any = None, *, mode: Mode | None = None, **options: Any
 ) -> Iterator[Any]:
     """``graph.stream`` with gates; options as for ``guarded_invoke``."""
     guard, rest = _split(options, config)
@@ -437,7 +438,7 @@ def guarded_stream(
 
 
 async def guarded_astream(
-    graph: Compiled, input: Any, config: Any = None, *, mode: str | None = None, **options: Any
+    graph: Compiled, input: Any, config: Any = None, *, mode: Mode | None = None, **options: Any
 ) -> AsyncIterator[Any]:
     """Async ``guarded_stream``."""
     guard, rest = _split(options, config)

@@ -6,7 +6,7 @@ import contextvars
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from trajectory_guard.core.names import bounded_name
 from trajectory_guard.extras import missing
@@ -52,8 +52,9 @@ from trajectory_guard.gates.status import note_status
 from trajectory_guard.store import FlagBoard
 
 NudgeRole = Literal["user", "system", "tool"]
-ENDINGS: Final = ("end", "raise", "interrupt")
-"""Values of ``on_stop`` that name no node."""
+Ending = Literal["end", "raise", "interrupt"]
+"""``on_stop``, if it names no node."""
+ENDINGS: Final[tuple[str, ...]] = get_args(Ending)
 INTENDED: Final = (LoopDetectedError, GraphBubbleUp)
 """Exceptions by which a gate ends a run, or LangGraph waits or hands over. Any other one is an error of the gate's."""
 _WHOLE: Final = frozenset((AIMessage, HumanMessage, SystemMessage, ToolMessage))
@@ -90,7 +91,7 @@ class GraphGate:
         self,
         config: GuardConfig | None = None,
         *,
-        on_stop: str = "end",
+        on_stop: Ending | str = "end",
         nudge_role: NudgeRole = "user",
         messages_key: str = "messages",
         whole_list: bool = False,

@@ -33,7 +33,7 @@ from trajectory_guard.gates.budget_gate import Cheaper, cheaper_model, refusal_m
 from trajectory_guard.gates.budgets import Action, BudgetCheck, BudgetExceededError, RefusalText, Ruling
 from trajectory_guard.gates.compiled import guarded_tool, unguarded_agents
 from trajectory_guard.gates.gate import GateDecision
-from trajectory_guard.gates.graph_gate import INTENDED, GraphGate, NudgeRole, Outcome
+from trajectory_guard.gates.graph_gate import INTENDED, Ending, GraphGate, NudgeRole, Outcome
 from trajectory_guard.gates.open_decisions import OpenDecisions
 from trajectory_guard.gates.private_state import RememberingStatus, StatusChannel, remembering, whole_status
 from trajectory_guard.gates.refusal import RefusalRules
@@ -103,7 +103,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         self,
         config: GuardConfig | None = None,
         *,
-        on_stop: str = "end",
+        on_stop: Ending = "end",
         nudge_role: NudgeRole = "user",
         refuse_pointless: bool | RefusalRules = False,
         state_of: StateOf | None = None,

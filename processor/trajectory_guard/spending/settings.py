@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from trajectory_guard.spending.budget import TOKENS, USD, Budget
 from trajectory_guard.spending.ledger import AGENT, MICRO, SERVICE, Rate
+
+if TYPE_CHECKING:
+    from trajectory_guard.config_keys import Per, Scope
+else:
+    Per = Scope = str  # validated by the patterns, which give the messages
 
 
 class _Model(BaseModel):
@@ -15,13 +22,13 @@ class _Model(BaseModel):
 class BudgetSettings(_Model):
     """A limit on spending, in USD or in tokens."""
 
-    scope: str = Field(pattern="^(trajectory|agent|service|day)$")
+    scope: Scope = Field(pattern="^(trajectory|agent|service|day)$")
     """Whose spending: each ``trajectory``, each ``agent``, each ``service``; ``day`` is everything of a UTC day."""
     usd: float | None = Field(default=None, ge=0.000001, le=1e9)
     """Limit in US dollars."""
     tokens: int | None = Field(default=None, ge=1, le=10**15)
     """Limit in tokens, instead of one in US dollars."""
-    per: str = Field(default="total", pattern="^(total|day)$")
+    per: Per = Field(default="total", pattern="^(total|day)$")
     """``day``: the limit of an agent or service holds per UTC day."""
     name: str | None = Field(default=None, min_length=1)
     """The only agent or service that it holds for; by default it holds for each of them."""

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from trajectory_guard import telemetry
 from trajectory_guard.core.names import bounded_name
@@ -36,6 +36,9 @@ from trajectory_guard.spending.ledger import (
 )
 from trajectory_guard.spending.outliers import LEAST_TOKENS, THRESHOLD, Baseline, Outlier
 from trajectory_guard.spending.stores import LedgerError, SpendingStore
+
+if TYPE_CHECKING:
+    from trajectory_guard.config_keys import Mode
 
 MAX_WAITING: Final = 1_000
 _AGENTS: Final = 1_024
@@ -103,7 +106,7 @@ class BudgetStatus(NamedTuple):
     is_new: bool = True
     unpriced: tuple[str, ...] = ()
 
-    def within(self, mode: str) -> BudgetStatus:
+    def within(self, mode: Mode) -> BudgetStatus:
         """With the highest level that ``mode`` lets a caller act on: any, a cheaper model, or nothing."""
         return self._replace(level=min(self.level, _HIGHEST[mode], key=lambda one: one.rank))
 
