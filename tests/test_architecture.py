@@ -252,6 +252,36 @@ def test_one_module_knows_the_stream_engine() -> None:
     assert list(importers(list(EVERYTHING), "quixstreams")) == [f"{COLLECTOR_ROOT}.fleet.engine"]
 
 
+def test_one_module_knows_what_is_private_in_langgraph_and_langchain() -> None:
+    frameworks = ("langgraph", "langchain", "langchain_core", "langsmith")
+    private = {
+        (module, name)
+        for module, path in EVERYTHING.items()
+        for node in ast.walk(tree(path))
+        for name in names_imported(node)
+        if name.split(".")[0] in frameworks and any(part.startswith("_") for part in name.split("."))
+    }
+    assert {module for module, _ in private} == {f"{ROOT}.gates.langgraph_internals"}
+
+
+def names_imported(node: ast.AST) -> list[str]:
+    """Full names that an import brings, those of modules included."""
+    if isinstance(node, ast.ImportFrom):
+        return [f"{node.module or ''}.{alias.name}" for alias in node.names]
+    return [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+
+
+def test_one_module_knows_the_private_parts_of_a_tool_node() -> None:
+    parts = {"_afunc", "_awrap_tool_call", "_func", "_tools_by_name", "_wrap_tool_call"}
+    users = {
+        module
+        for module in layer("gates")
+        for node in ast.walk(tree(MODULES[module]))
+        if isinstance(node, ast.Attribute) and node.attr in parts
+    }
+    assert users == {f"{ROOT}.gates.langgraph_internals"}
+
+
 def test_identification_never_reaches_the_evaluation_of_steps() -> None:
     """They may run on different machines."""
     name = f"{COLLECTOR_ROOT}.scoring.identification"

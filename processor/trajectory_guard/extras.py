@@ -15,13 +15,14 @@ def install(extra: str) -> str:
     return f"install the extra {extra!r} (pip install '.[{extra}]' in a clone)"
 
 
-def missing(what: str, error: ImportError, extra: str) -> str:
+def missing(what: str, error: ImportError, extra: str, *, fits: str = "a version that fits") -> str:
     """One line: what cannot be done, which package it needs, and how to get that.
 
-    A package that is installed, and lacks a module or a name, has a version that this one does not know.
+    A package that is installed, and lacks a module or a name, has a version that this one does not know: ``fits`` names
+    those that it knows.
     """
     if found := _installed(error):
-        return f"{what} does not know {found} ({error}): {install(extra)} for a version that fits"
+        return f"{what} does not know {found} ({error}): {install(extra)} for {fits}"
     why = f"needs {error.name}" if error.name else f"cannot be loaded ({error})"
     return f"{what} {why}: {install(extra)}"
 

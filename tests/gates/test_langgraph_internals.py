@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import sys
 from importlib.metadata import version
@@ -14,7 +15,9 @@ from langgraph.prebuilt import ToolNode
 from packaging.requirements import Requirement
 from typing_extensions import TypedDict
 
+from tests.test_public_surface import NEEDS_LANGGRAPH, run_python
 from trajectory_guard.extras import missing
+from trajectory_guard.gates import langgraph_internals
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -23,23 +26,19 @@ else:
 
 ROOT = Path(__file__).parents[2]
 ADVICE = (
-    "langgraph {version} has no {missing}, which gates/ use: adapt them, run tests/gates, and only then raise the upper"
-    " bound of langgraph in pyproject.toml"
+    "langgraph {version} has no {missing}: adapt gates/langgraph_internals.py, run tests/gates, and only then raise the"
+    " upper bound of langgraph there and in pyproject.toml"
 )
-MODULES = {
-    "langgraph._internal._constants": (
-        "CONFIG_KEY_READ",
-        "CONFIG_KEY_RUNTIME",
-        "CONFIG_KEY_SEND",
-        "CONFIG_KEY_TASK_ID",
-    ),
-    "langgraph._internal._runnable": ("RunnableCallable", "RunnableSeq", "coerce_to_runnable"),
-    "langgraph._internal._typing": ("MISSING",),
-    "langgraph.pregel._messages": ("StreamMessagesHandler",),
-    "langgraph.pregel._read": ("PregelNode",),
-    "langgraph.pregel._utils": ("find_subgraph_pregel",),
-    "langgraph.pregel._write": ("ChannelWrite", "ChannelWriteEntry"),
-}
+
+
+def private_names() -> dict[str, list[str]]:
+    """Names by module of LangGraph, as ``langgraph_internals`` imports them."""
+    tree = ast.parse(Path(langgraph_internals.__file__).read_text(encoding="utf-8"))
+    imported = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return {node.module: [one.name for one in node.names] for node in imported if "._" in (node.module or "")}  # type: ignore[misc]
+
+
+MODULES = private_names()
 OF_A_TOOL_NODE = ("_afunc", "_awrap_tool_call", "_func", "_tools_by_name", "_wrap_tool_call", "afunc", "func")
 OF_A_NODE = ("bound", "channels", "mapper", "triggers", "writers")
 
@@ -60,6 +59,7 @@ def absent(names: list[str]) -> str:
 
 def test_modules_and_names_are_there() -> None:
     gone = []
+    assert len(MODULES) >= 6
     for module, names in MODULES.items():
         found = importlib.import_module(module)
         gone += [f"{module}.{name}" for name in names if not hasattr(found, name)]
@@ -88,6 +88,7 @@ def test_the_next_minor_version_is_not_installed_before_it_was_tried() -> None:
     (wanted,) = [
         one for text in project["optional-dependencies"]["langgraph"] if (one := Requirement(text)).name == "langgraph"
     ]
+    assert wanted == Requirement(langgraph_internals.SUPPORTED)
     major, minor, *_ = version("langgraph").split(".")
     assert wanted.specifier.contains(version("langgraph"))
     assert not wanted.specifier.contains(f"{major}.{int(minor) + 1}.0")
@@ -113,3 +114,28 @@ def test_the_next_minor_version_is_not_installed_before_it_was_tried() -> None:
 )  # fmt: skip
 def test_a_version_that_does_not_fit_is_no_missing_extra(error: ImportError, said: str) -> None:
     assert missing("the gate", error, "langgraph").startswith(said)
+
+
+def test_a_version_that_lacks_a_private_name_is_refused_in_the_same_words_at_every_way_to_a_gate() -> None:
+    """The version that was found, the name that it lacks, and the versions that fit."""
+    lost = [(module, names[0]) for module, names in MODULES.items()]
+    code = f"""
+import importlib, sys
+import langchain.agents.middleware, langgraph.prebuilt
+import trajectory_guard
+for module, name in {lost!r}:
+    found = importlib.import_module(module)
+    kept = vars(found).pop(name)
+    for gate in {NEEDS_LANGGRAPH!r}:
+        try:
+            getattr(trajectory_guard, gate)
+        except ImportError as error:
+            print(name, "|", gate, "|", error)
+    setattr(found, name, kept)
+"""
+    said = [line.split(" | ") for line in run_python(code).splitlines()]
+    assert {(name, gate) for name, gate, _ in said} == {(name, gate) for _, name in lost for gate in NEEDS_LANGGRAPH}
+    for name, _, message in said:
+        refused = f"the LangGraph gate does not know langgraph {version('langgraph')} (cannot import name {name!r}"
+        assert message.startswith(refused)
+        assert message.endswith(f"for {langgraph_internals.SUPPORTED}")

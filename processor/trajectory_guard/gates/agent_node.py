@@ -22,15 +22,10 @@ try:
     from langchain_core.messages import RemoveMessage
     from langchain_core.runnables import Runnable, RunnableConfig
     from langchain_core.runnables.config import ensure_config
-    from langgraph._internal._constants import CONFIG_KEY_READ, CONFIG_KEY_SEND, RESUME
-    from langgraph._internal._runnable import RunnableCallable, RunnableSeq
     from langgraph.channels import BinaryOperatorAggregate
     from langgraph.errors import ParentCommand
     from langgraph.graph import END
     from langgraph.graph.message import REMOVE_ALL_MESSAGES
-    from langgraph.pregel._messages import StreamMessagesHandler
-    from langgraph.pregel._read import PregelNode
-    from langgraph.pregel._write import ChannelWrite, ChannelWriteEntry
     from langgraph.types import Command, Overwrite
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
     raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
@@ -38,6 +33,17 @@ except ImportError as error:  # pragma: no cover - exercised in a subprocess by 
 from trajectory_guard.gates.boundaries import STATE
 from trajectory_guard.gates.gate import GateDecision
 from trajectory_guard.gates.graph_gate import ENDINGS, INTENDED, GraphGate, get
+from trajectory_guard.gates.langgraph_internals import (
+    CONFIG_KEY_READ,
+    CONFIG_KEY_SEND,
+    RESUME,
+    ChannelWrite,
+    ChannelWriteEntry,
+    PregelNode,
+    RunnableCallable,
+    RunnableSeq,
+    StreamMessagesHandler,
+)
 from trajectory_guard.gates.messages import is_guard_message
 from trajectory_guard.gates.open_decisions import OpenDecisions
 

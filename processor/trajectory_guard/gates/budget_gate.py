@@ -16,7 +16,6 @@ try:
     from langchain_core.messages import AIMessage
     from langchain_core.runnables import Runnable, RunnableConfig
     from langchain_core.runnables.config import ensure_config
-    from langgraph._internal._runnable import RunnableCallable, coerce_to_runnable
     from langgraph.pregel import Pregel
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
     raise ImportError(missing("the budget gate", error, "langgraph"), name=error.name) from error
@@ -26,6 +25,7 @@ from trajectory_guard.gates.arguments import check_budget_arguments, check_gate_
 from trajectory_guard.gates.budgets import Action, BudgetCheck, BudgetExceededError, RefusalText, Ruling
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.gates.graph_gate import get, like
+from trajectory_guard.gates.langgraph_internals import RunnableCallable, coerce_to_runnable
 from trajectory_guard.gates.messages import MARK
 from trajectory_guard.gates.state_keys import channels_of, takes_whole_list
 from trajectory_guard.store import FlagBoard

@@ -21,7 +21,6 @@ try:
     from langgraph.graph.state import CompiledStateGraph
     from langgraph.prebuilt import ToolNode
     from langgraph.pregel import Pregel
-    from langgraph.pregel._read import PregelNode
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
     raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
 
@@ -32,6 +31,7 @@ from trajectory_guard.core.text import nearest
 from trajectory_guard.gates.agent_node import MEMORY, GuardedNode, guard_channels, split_status, way_back
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.gates.graph_gate import ENDINGS, Ending, GraphGate, NudgeRole
+from trajectory_guard.gates.langgraph_internals import PregelNode
 from trajectory_guard.gates.nested import graphs_in, with_guarded
 from trajectory_guard.gates.open_decisions import OpenDecisions
 from trajectory_guard.gates.private_state import StatusChannel

@@ -34,6 +34,7 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.gates.arguments import check_gate_arguments
 from trajectory_guard.gates.branches import as_begun, follow_branch, follow_branch_below, note_request
 from trajectory_guard.gates.gate import Gate, GateDecision, current_trace
+from trajectory_guard.gates.langgraph_internals import CONFIG_KEY_CHECKPOINTER
 from trajectory_guard.gates.loop_error import LoopDetectedError
 from trajectory_guard.gates.messages import (
     MARK,
@@ -317,7 +318,7 @@ def configurable_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def has_checkpointer(config: Mapping[str, Any]) -> bool:
     """Whether a run is saved, so that it can wait for a person or be taken up after an error."""
-    return configurable_of(config).get("__pregel_checkpointer") is not None
+    return configurable_of(config).get(CONFIG_KEY_CHECKPOINTER) is not None
 
 
 def thread_id_of(config: Mapping[str, Any]) -> str | None:

@@ -18,7 +18,6 @@ try:
     from langchain.agents.middleware.types import ExtendedModelResponse, OmitFromInput, PrivateStateAttr
     from langchain_core.messages import ToolMessage
     from langchain_core.runnables import RunnableConfig
-    from langgraph._internal._constants import CONFIG_KEY_TASK_ID
     from langgraph.config import get_config
     from langgraph.types import Command
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
@@ -34,6 +33,7 @@ from trajectory_guard.gates.budgets import Action, BudgetCheck, BudgetExceededEr
 from trajectory_guard.gates.compiled import guarded_tool, unguarded_agents
 from trajectory_guard.gates.gate import GateDecision
 from trajectory_guard.gates.graph_gate import INTENDED, Ending, GraphGate, NudgeRole, Outcome
+from trajectory_guard.gates.langgraph_internals import CONFIG_KEY_TASK_ID
 from trajectory_guard.gates.open_decisions import OpenDecisions
 from trajectory_guard.gates.private_state import RememberingStatus, StatusChannel, remembering, whole_status
 from trajectory_guard.gates.refusal import RefusalRules

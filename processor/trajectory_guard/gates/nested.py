@@ -13,9 +13,10 @@ from typing import Any, Final
 
 from langchain_core.runnables import RunnableBinding, RunnableLambda, RunnableSequence
 from langchain_core.tools import StructuredTool
-from langgraph._internal._runnable import RunnableCallable
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
+
+from trajectory_guard.gates.langgraph_internals import RunnableCallable, tools_of, with_tools
 
 _MAX_SEEN: Final = 4096
 """Objects that are looked at, for one tool or node."""
@@ -79,9 +80,7 @@ class _Copying:
             return self._partial(value)
         new = self._twins[id(value)] = copy.copy(value)
         if isinstance(value, ToolNode):
-            new._tools_by_name = self.twin(value._tools_by_name)
-            new.func, new.afunc = new._func, new._afunc  # were bound to the original
-            return new
+            return with_tools(new, self.twin(tools_of(value)))
         for name in _ATTRIBUTES:
             if getattr(value, name, None) is not None:
                 setattr(new, name, self.twin(getattr(value, name)))
@@ -126,7 +125,7 @@ def _parts(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return list(value.values()) if len(value) <= _MAX_ENTRIES else []
     if isinstance(value, ToolNode):
-        return [value._tools_by_name]
+        return [tools_of(value)]
     if isinstance(value, partial):
         return [value.func, *value.args, *value.keywords.values()]
     if isinstance(value, _HOLDERS):

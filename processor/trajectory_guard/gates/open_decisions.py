@@ -10,12 +10,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from langchain_core.callbacks import BaseCallbackManager
-from langgraph._internal._constants import CONFIG_KEY_RUNTIME, CONFIG_KEY_TASK_ID
 from langgraph.errors import GraphBubbleUp
 
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.gates.gate import GateDecision
 from trajectory_guard.gates.graph_gate import Outcome, configurable_of, has_checkpointer, namespace_of, thread_id_of
+from trajectory_guard.gates.langgraph_internals import CONFIG_KEY_RUNTIME, CONFIG_KEY_TASK_ID
 
 _MAX_OPEN: Final = 1_024
 Passage = TypeVar("Passage")

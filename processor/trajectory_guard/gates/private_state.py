@@ -11,10 +11,10 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from langgraph._internal._typing import MISSING
 from langgraph.channels import LastValue
 
 from trajectory_guard.gates.agent_node import split_status
+from trajectory_guard.gates.langgraph_internals import MISSING
 
 
 class RememberingStatus(dict[str, Any]):

@@ -15,11 +15,11 @@ try:
     from langgraph.graph import END, START, StateGraph
     from langgraph.prebuilt import ToolNode
     from langgraph.pregel import Pregel
-    from langgraph.pregel._utils import find_subgraph_pregel
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
     raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
 from typing_extensions import NotRequired, Required, get_type_hints
 
+from trajectory_guard.gates.langgraph_internals import find_subgraph_pregel
 from trajectory_guard.gates.nested import held_graph
 
 Builder = StateGraph[Any, Any, Any, Any]

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from langchain_core.messages import AIMessage, HumanMessage
-from langgraph._internal._constants import CONFIG_KEY_READ
-from langgraph._internal._typing import MISSING
 
 from trajectory_guard.gates.graph_gate import configurable_of
+from trajectory_guard.gates.langgraph_internals import CONFIG_KEY_READ, MISSING
 
 BRANCH: Final = "branch:to:"
 """What the names of channels begin with that lead to a node."""

@@ -13,7 +13,6 @@ from trajectory_guard.extras import missing
 
 try:
     from langchain_core.messages import ToolMessage
-    from langgraph._internal._constants import CONFIG_KEY_READ
     from langgraph.prebuilt import ToolNode
     from langgraph.prebuilt.tool_node import ToolCallRequest
     from langgraph.types import Command
@@ -28,6 +27,7 @@ from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.gates.boundaries import NO_EXECUTION, Execution, NoExecution
 from trajectory_guard.gates.gate import Gate, current_trace
 from trajectory_guard.gates.graph_gate import as_messages, configurable_of, get, namespace_of, thread_id_of
+from trajectory_guard.gates.langgraph_internals import CONFIG_KEY_READ, with_wrappers, wrappers_of
 from trajectory_guard.gates.messages import MARK, requesting, turn_of
 from trajectory_guard.gates.refusal import Refusal, RefusalRules, decide, past_of
 from trajectory_guard.locks import OwnedLock
@@ -200,13 +200,10 @@ class ToolGate:
 
     def tool_node(self, node: ToolNode) -> ToolNode:
         """A copy of a tool node that answers pointless calls; wrappers that it has come after this gate."""
-        twin = copy.copy(node)
-        wrap, awrap = node._wrap_tool_call, node._awrap_tool_call
-        twin._wrap_tool_call = self.around(wrap)
-        if wrap is None or awrap is not None:  # otherwise asyncio uses the synchronous wrapper, and still has to
-            twin._awrap_tool_call = self.async_around(awrap)
-        twin.func, twin.afunc = twin._func, twin._afunc  # were bound to the original
-        return twin
+        wrap, awrap = wrappers_of(node)
+        if wrap is not None and awrap is None:  # asyncio uses the synchronous wrapper, and still has to
+            return with_wrappers(copy.copy(node), self.around(wrap), None)
+        return with_wrappers(copy.copy(node), self.around(wrap), self.async_around(awrap))
 
 
 def refuse_pointless(
