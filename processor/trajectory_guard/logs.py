@@ -1,5 +1,7 @@
 """Structured logs: one JSON object a line, on the logger ``trajectory_guard``.
 
+Each record has the fields that spans have as well as attributes, too, under the keys of spans.
+
 Handlers and filters are the application's own: one that raises costs the line, and neither the guard's work nor the
 application.
 """
@@ -20,6 +22,17 @@ from trajectory_guard.core.policy import Level
 
 logger: Final = logging.getLogger(telemetry.LOGGER)
 _LEVELS: Final = {Level.OBSERVE: logging.DEBUG, Level.NUDGE: logging.WARNING, Level.STOP: logging.ERROR}
+_ATTRIBUTES: Final = {
+    "trajectory_id": telemetry.TRAJECTORY_ID, "run": telemetry.RUN_ID, "step_index": telemetry.STEP_INDEX,
+    "intervention": telemetry.INTERVENTION, "types": telemetry.LOOP_TYPE, "rule": telemetry.LOOP_RULE,
+    "certainty": telemetry.LOOP_CERTAINTY, "score": telemetry.LOOP_SCORE, "health": telemetry.HEALTH,
+    "episode": telemetry.EPISODE, "evidence": telemetry.EVIDENCE, "tool": telemetry.TOOL,
+    "level": telemetry.BUDGET_LEVEL, "used": telemetry.BUDGET_USED, "scope": telemetry.BUDGET_SCOPE,
+    "name": telemetry.BUDGET_NAME, "percent": telemetry.BUDGET_PERCENT, "model": telemetry.MODEL,
+    "tokens": telemetry.OUTLIER_TOKENS, "usual_tokens": telemetry.OUTLIER_USUAL,
+    "deviations": telemetry.OUTLIER_DEVIATIONS,
+}  # fmt: skip
+"""Attributes of a record by the field of its entry: each field has one meaning in all entries."""
 
 
 def log_contained(text: str, *values: object) -> None:
@@ -36,13 +49,13 @@ def log_verdict(verdict: Verdict, *, redact: bool = False) -> None:
     """
     level = _LEVELS[verdict.level] if verdict.intervenes else logging.DEBUG
     if logger.isEnabledFor(level):
-        write_entry(level, verdict_entry(verdict, redact=redact))
+        _write_verdict(level, verdict, verdict_entry(verdict, redact=redact))
 
 
 def log_recovery(verdict: Verdict) -> None:
     """Log that an agent left a loop after a nudge, at INFO."""
     if logger.isEnabledFor(logging.INFO):
-        write_entry(logging.INFO, verdict_entry(verdict) | {"event_type": "TRAJECTORY_RECOVERY"})
+        _write_verdict(logging.INFO, verdict, verdict_entry(verdict) | {"event_type": "TRAJECTORY_RECOVERY"})
 
 
 def log_refusal(trajectory_id: str, tool: str, reason: str, times: int) -> None:
@@ -82,10 +95,37 @@ def _log_event(event: str, trajectory_id: str, level: int, **fields: Any) -> Non
 
 
 def write_entry(level: int, entry: Mapping[str, Any]) -> None:
-    """Log an entry as a line of JSON."""
+    """Log an entry as a line of JSON; its record has those fields as attributes that spans have, too."""
+    _write(level, entry, _attributes(entry))
+
+
+def _write_verdict(level: int, verdict: Verdict, entry: Mapping[str, Any]) -> None:
+    attributes = _attributes(entry)
+    attributes[telemetry.LOOP_DETECTED] = is_loop(verdict) and verdict.level is not Level.OBSERVE
+    if (quality := entry.get("quality")) is not None:
+        del attributes[telemetry.TOOL]
+        attributes |= {
+            telemetry.QUALITY_NAME: quality["name"], telemetry.QUALITY_BEFORE: quality["before"],
+            telemetry.QUALITY_NOW: quality["now"],
+        }  # fmt: skip
+    _write(level, entry, attributes)
+
+
+def _attributes(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: entry[field] for field, key in _ATTRIBUTES.items() if entry.get(field, "") not in ("", [])}
+
+
+def _write(level: int, entry: Mapping[str, Any], attributes: Mapping[str, Any]) -> None:
     line = _line(entry)
     with suppress(Exception):
-        logger.log(level, "%s", line, stacklevel=3)
+        logger.log(level, "%s", line, extra=attributes, stacklevel=4)
+
+
+def is_loop(verdict: Verdict) -> bool:
+    """Whether a verdict is about a loop. A drop of quality is none: it has its own type, and no alert on loops fires
+    for it.
+    """
+    return bool(verdict.detections) and verdict.rule != QUALITY_DROP
 
 
 def _line(entry: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ import pytest
 
 from tests.collector.receiver_helpers import Authority
 from tests.faults.processes import Collector
+from trajectory_guard.logs import write_entry
 from trajectory_guard_collector.telemetry.logs import configure
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog, ThrottledRecords
 
@@ -73,10 +74,11 @@ def test_an_exception_and_a_value_that_is_no_json_are_text(lines: Lines) -> None
 
 
 def test_an_entry_of_the_guard_stays_an_object(lines: Lines) -> None:
-    logging.getLogger("trajectory_guard").warning('{"event_type": "TRAJECTORY_NUDGE", "tool": "search"}')
+    write_entry(logging.WARNING, {"event_type": "TRAJECTORY_NUDGE", "tool": "search"})  # has attributes, too
     logging.getLogger("trajectory_guard").warning("{not json")
     first, second = lines()
     assert (first["message"], first["verdict"]["tool"]) == ("TRAJECTORY_NUDGE", "search")
+    assert first.keys() == {"timestamp", "level", "logger", "message", "verdict"}
     assert second["message"] == "{not json"
 
 

@@ -25,7 +25,7 @@ _log: Final = logging.getLogger(__name__)
 class JsonFormatter(logging.Formatter):
     """One JSON object a line: timestamp (RFC 3339, UTC), level, logger, message, extra fields, exception.
 
-    The guard's own entries are objects already; they become the field ``verdict``.
+    The guard's own entries are objects already; they become the field ``verdict``, which has their attributes.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -36,7 +36,9 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             **_embedded(record),
         }
-        entry.update((key, value) for key, value in vars(record).items() if key not in _OWN_FIELDS and key not in entry)
+        if "verdict" not in entry:
+            more = ((key, value) for key, value in vars(record).items() if key not in _OWN_FIELDS and key not in entry)
+            entry.update(more)
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return json.dumps(entry, default=str, ensure_ascii=False).encode("utf-8", "backslashreplace").decode("utf-8")

@@ -19,7 +19,7 @@ from trajectory_guard import telemetry
 from trajectory_guard.core.detectors.reported import QUALITY_DROP
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
-from trajectory_guard.logs import log_contained
+from trajectory_guard.logs import is_loop, log_contained
 from trajectory_guard.otel.pipelines import pipeline_of
 from trajectory_guard.version import __version__
 
@@ -27,12 +27,11 @@ from trajectory_guard.version import __version__
 def verdict_attributes(verdict: Verdict, first_step: str) -> dict[str, AttributeValue]:
     """Values of ``telemetry.ATTRIBUTES`` for one verdict, by attribute key.
 
-    A drop of quality is no loop: it has its own type, and no alert on loops fires for it. Waiting is one by the
-    contract of ``trajectory_guard.loop.detected``; the certainty tells it apart.
+    Waiting is a loop by the contract of ``trajectory_guard.loop.detected``; the certainty tells it apart.
     """
-    is_loop = bool(verdict.detections) and verdict.rule != QUALITY_DROP
+    of_loop = is_loop(verdict)
     attributes: dict[str, AttributeValue] = {
-        telemetry.LOOP_DETECTED: is_loop and verdict.level is not Level.OBSERVE,
+        telemetry.LOOP_DETECTED: of_loop and verdict.level is not Level.OBSERVE,
         telemetry.LOOP_TYPE: verdict.types,
         telemetry.LOOP_RULE: verdict.rule,
         telemetry.LOOP_CERTAINTY: str(verdict.certainty or ""),
@@ -48,7 +47,7 @@ def verdict_attributes(verdict: Verdict, first_step: str) -> dict[str, Attribute
         telemetry.REASON: verdict.reason,
     }
     if verdict.level is not Level.OBSERVE:
-        attributes[telemetry.LANGFUSE_TAGS] = [*([telemetry.TAG] if is_loop else ()), *verdict.types]
+        attributes[telemetry.LANGFUSE_TAGS] = [*([telemetry.TAG] if of_loop else ()), *verdict.types]
     return attributes
 
 
