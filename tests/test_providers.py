@@ -270,3 +270,53 @@ def test_all_boards_of_a_process_are_in_its_metrics(early: int, no_meters: None)
     assert reported(reader, telemetry.ACTIVE.name) == {(): 2}
     assert sum(reported(reader, telemetry.EPISODES.name).values()) == 2
     assert len(reported(reader, telemetry.EPISODES.name)) == 1
+
+
+def test_metrics_go_to_the_meter_provider_that_instrument_is_given(no_meters: None) -> None:
+    own, everywhere = InMemoryMetricReader(), InMemoryMetricReader()
+    metrics.set_meter_provider(MeterProvider([everywhere]))
+    provider, _ = application()
+    instrument(provider, meter_provider=MeterProvider([own]))
+    loop(provider, 20)
+    Gate().decide([HumanMessage("look", id="h")], {}, "t")  # looks whether its board is reported
+    assert reported(own, telemetry.STEPS.name) == {(): 20}
+    assert latencies(own) > 0
+    assert reported(everywhere, telemetry.STEPS.name) == {}
+
+
+def test_a_guard_that_waits_for_a_tracer_provider_keeps_its_meter_provider(no_meters: None) -> None:
+    reader = InMemoryMetricReader()
+    instrument(meter_provider=MeterProvider([reader]))
+    provider, _ = application()
+    trace.set_tracer_provider(provider)
+    loop(provider)
+    assert reported(reader, telemetry.STEPS.name) == {(): 3}
+
+
+@pytest.mark.parametrize("is_set", [True, False], ids=["attached", "waiting"])
+def test_a_meter_provider_that_comes_later_is_reported_to_as_well(is_set: bool, no_meters: None) -> None:
+    """After auto-instrumentation, which knows the global ones only."""
+    reader = InMemoryMetricReader()
+    provider, _ = application()
+    if is_set:
+        trace.set_tracer_provider(provider)
+    first = instrument()
+    meters = MeterProvider([reader])
+    assert instrument(meter_provider=meters) is instrument(meter_provider=meters) is first
+    if not is_set:
+        trace.set_tracer_provider(provider)
+    loop(provider, 20)
+    assert reported(reader, telemetry.STEPS.name) == {(): 20}
+    assert latencies(reader) > 0
+
+
+def latencies(reader: InMemoryMetricReader) -> int:
+    data = reader.get_metrics_data()
+    return sum(
+        point.count
+        for group in data.resource_metrics
+        for scope in group.scope_metrics
+        for metric in scope.metrics
+        if metric.name == telemetry.LATENCY.name
+        for point in metric.data.data_points
+    )

@@ -8,13 +8,14 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from opentelemetry import trace
+from opentelemetry import metrics, trace
 
 from trajectory_guard import telemetry
 from trajectory_guard.config import ConfigError, GuardConfig, is_disabled
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.logs import log_contained
 from trajectory_guard.otel.late_provider import ProviderWatch, current_provider
+from trajectory_guard.otel.metrics import meter_of, register
 from trajectory_guard.otel.pipelines import forget, remember, weakly
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 from trajectory_guard.runtime import end_configuration, on_gate_visit, shared_board
@@ -39,35 +40,37 @@ class Instrumentation:
     def _renew_lock(self) -> None:
         self._lock = threading.RLock()  # taken before the lock of the shared configuration
 
-    def instrument(self, provider: trace.TracerProvider | None, config: GuardConfig | None) -> TrajectoryGuardProcessor:
+    def instrument(
+        self, provider: trace.TracerProvider | None, config: GuardConfig | None, meters: metrics.MeterProvider | None
+    ) -> TrajectoryGuardProcessor:
         """See ``instrument``."""
         with self._lock:
             if provider is not None:
-                return self._attach(provider, config)
+                return self._attach(provider, config, meters)
             self._watch.start()  # before looking: another thread may be about to set a provider
             provider = current_provider()
             if provider is not None:
                 self._watch.stop()
-                return self._attach(provider, config)
+                return self._attach(provider, config, meters)
             if self._waiting is None:
-                self._waiting = TrajectoryGuardProcessor(config)
+                self._waiting = TrajectoryGuardProcessor(config, meter_provider=meters)
             else:
-                shared_board(config)
-            self._waiting.enabled = not is_disabled()
+                _again(self._waiting, config, meters)
             return self._waiting
 
-    def _attach(self, provider: trace.TracerProvider, config: GuardConfig | None) -> TrajectoryGuardProcessor:
+    def _attach(
+        self, provider: trace.TracerProvider, config: GuardConfig | None, meters: metrics.MeterProvider | None
+    ) -> TrajectoryGuardProcessor:
         if not hasattr(provider, "add_span_processor"):
             raise TypeError(
                 f"tracer_provider: {type(provider).__name__} has no add_span_processor; pass an SDK TracerProvider"
             )
         known = self._on(provider)
         if known is not None:
-            shared_board(config)
-            known.enabled = not is_disabled()
+            _again(known, config, meters)
             remember(known.board, provider)
             return known
-        processor = TrajectoryGuardProcessor(config)
+        processor = TrajectoryGuardProcessor(config, meter_provider=meters)
         self._add(provider, processor)
         return processor
 
@@ -125,12 +128,25 @@ class Instrumentation:
             end_configuration()
 
 
+def _again(
+    processor: TrajectoryGuardProcessor, config: GuardConfig | None, meters: metrics.MeterProvider | None
+) -> None:
+    """What a further call may still change. Instruments of a meter cannot be removed: another one reports, too."""
+    shared_board(config)
+    processor.enabled = not is_disabled()
+    if meters is not None:
+        processor.latency = register(meter_of(meters), processor.board)
+
+
 _instrumentation: Final = Instrumentation()
 on_gate_visit(lambda: _instrumentation.gate_visited())
 
 
 def instrument(
-    tracer_provider: trace.TracerProvider | None = None, config: GuardConfig | None = None
+    tracer_provider: trace.TracerProvider | None = None,
+    config: GuardConfig | None = None,
+    *,
+    meter_provider: metrics.MeterProvider | None = None,
 ) -> TrajectoryGuardProcessor:
     """Attach the guard to a tracer provider. Idempotent. It does nothing under ``TRAJECTORY_GUARD_DISABLED=true``.
 
@@ -138,6 +154,7 @@ def instrument(
         tracer_provider: an SDK ``TracerProvider``; the global one by default. If the application has set none yet, the
             guard waits for it and never sets one itself.
         config: by default read from ``TRAJECTORY_GUARD_*`` variables.
+        meter_provider: for the guard's metrics; the global one by default, also if it is set later.
 
     Returns:
         The processor that is now attached, or will be when the global provider is set.
@@ -146,7 +163,7 @@ def instrument(
         TypeError: the provider cannot take span processors.
         ConfigError: this process was given another configuration before.
     """
-    return _instrumentation.instrument(tracer_provider, config)
+    return _instrumentation.instrument(tracer_provider, config, meter_provider)
 
 
 def uninstrument(tracer_provider: trace.TracerProvider | None = None) -> None:

@@ -122,7 +122,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._reported: set[str] = set()
         self._without_content: int | None = 0  # tool calls so far, until one has content or the warning was given
         add_reporter(self.board)
-        self._latency = register(meter_of(meter_provider), self.board)
+        self.latency = register(meter_of(meter_provider), self.board)
         follow(self)
         self.board.add_processor(self)
 
@@ -295,7 +295,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             self._look_for_content(verdict, row.row.name if row is not None else "")
         self._evaluated += 1
         if started:
-            self._latency.record(time.perf_counter() - started)
+            self.latency.record(time.perf_counter() - started)
         if verdict.nudge is not None or verdict.stop_due or verdict.recovered or _log.isEnabledFor(logging.DEBUG):
             self._report(verdict, span)
         if (verdict.detections or verdict.recovered) and self.board.reporter is not None:
