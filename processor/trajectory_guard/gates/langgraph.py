@@ -35,7 +35,6 @@ from trajectory_guard.gates.graph_gate import (
     get,
     thread_id_of,
 )
-from trajectory_guard.gates.langgraph_internals import CONFIG_KEY_READ
 from trajectory_guard.gates.loop_error import LoopDetectedError
 from trajectory_guard.gates.private_state import as_json
 from trajectory_guard.gates.refusal import RefusalRules
