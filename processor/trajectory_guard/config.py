@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 
 from trajectory_guard.config_file import decode_file
 from trajectory_guard.config_messages import sentence
-from trajectory_guard.config_values import base_url, not_blank
+from trajectory_guard.config_values import BaseUrl, Secret
 from trajectory_guard.core.detectors import weights as default_weights
 from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings
 from trajectory_guard.core.templates import template_mistake
@@ -185,11 +185,11 @@ class GuardConfig(CursorSettings, QualityKeys, _Model):
     """Further span dialects, by attribute names; see ``dialects.custom_dialect``."""
     redact: bool = _ENGINE.redact
     """Keep hashes only: no excerpt of arguments or results in messages, logs or state."""
-    certificate_key: SecretStr | None = None
+    certificate_key: Secret = None
     """Signs the certificates of nudges and stops (HMAC-SHA-256); without it they carry a digest only."""
-    collector_url: str | None = Field(default=None, pattern="^https?://")
+    collector_url: BaseUrl = Field(default=None, pattern="^https?://")
     """Base URL of a collector whose flags gates heed too, as in ``http://localhost:8888``."""
-    collector_token: SecretStr | None = None
+    collector_token: Secret = None
     """Bearer token for it."""
     collector_timeout_s: float = Field(default=0.2, gt=0.0, le=10.0)
     """Seconds a gate waits for its answer; without one the run goes on."""
@@ -234,9 +234,6 @@ class GuardConfig(CursorSettings, QualityKeys, _Model):
                 data["tools"] = {str(name).casefold(): policy for name, policy in data["tools"].items()}
         return data
 
-    _base_url = field_validator("collector_url")(base_url)
-    _not_blank = field_validator("certificate_key", "collector_token")(not_blank)
-
     @model_validator(mode="after")
     def _consistent(self) -> GuardConfig:
         self.engine_settings()
@@ -251,10 +248,8 @@ class GuardConfig(CursorSettings, QualityKeys, _Model):
     @field_validator("nudge_text", "stop_text")
     @classmethod
     def _template(cls, text: Any) -> Any:
-        if isinstance(text, str):
-            mistake = template_mistake(text)
-            if mistake is not None:
-                raise ValueError(mistake)
+        if isinstance(text, str) and (mistake := template_mistake(text)) is not None:
+            raise ValueError(mistake)
         return text
 
     @field_validator("dialects")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import urllib.parse
+from typing import Annotated
 
-from pydantic import SecretStr
+from pydantic import AfterValidator, SecretStr
 
 
 def url_mistake(url: str) -> str | None:
@@ -44,3 +45,7 @@ def not_blank(secret: SecretStr | None) -> SecretStr | None:
     if secret is not None and not secret.get_secret_value().strip():
         raise ValueError("must not be empty")
     return secret
+
+
+BaseUrl = Annotated[str | None, AfterValidator(base_url)]
+Secret = Annotated[SecretStr | None, AfterValidator(not_blank)]
