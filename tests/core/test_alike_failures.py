@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import thread_time
 from typing import Any
 
 import pytest
 
 from tests.core.test_lists_and_limits import nudged, steps, stopped
 from tests.helpers import evaluate
+from trajectory_guard.core.alike_failures import AlikeFailures
 
 WANDERING = (11, 4, 23, 9, 17, 2, 31, 8, 14, 5)
 STUCK: dict[str, Callable[[int], tuple[str, str]]] = {
@@ -67,3 +69,11 @@ def test_failures_that_differ_in_figures_which_go_up_and_down_are_one(kind: str)
 def test_failures_of_which_something_moves_in_one_direction_are_work(kind: str) -> None:
     verdicts = evaluate(steps(laps(WORKING[kind]), gap=9.0))
     assert (nudged(verdicts), stopped(verdicts)) == (None, None)
+
+
+@pytest.mark.parametrize("text", ["x" * 4_096, "/a/b-c.d" * 512, "1" * 4_096, "X" * 3_000 + "1" * 1_000, "错" * 4_096])
+def test_a_failure_that_is_one_long_word_is_read_in_linear_time(text: str) -> None:
+    started = thread_time()
+    for _ in range(20):
+        AlikeFailures().with_failure(text, ())
+    assert thread_time() - started < 1.0

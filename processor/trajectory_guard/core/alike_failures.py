@@ -20,8 +20,10 @@ _MAX_CHARS: Final = 4_096
 _MAX_FIGURES: Final = 24
 _MIN_WRITTEN_CHARS: Final = 3
 """A single digit may have been written anywhere."""
-_NUMBERED: Final = re.compile(r"[^\s,;:{}\[\]\"'()|=]*\d[^\s,;:{}\[\]\"'()|=]*")
-_CODE: Final = re.compile(r"(?=[0-9A-Za-z]{5})(?:[A-Za-z]+\d+[A-Za-z]|\d+[A-Za-z]+\d)")
+_IN_WORD: Final = r"[^\s,;:{}\[\]\"'()|=]"
+_NUMBERED: Final = re.compile(rf"(?<!{_IN_WORD}){_IN_WORD}*\d{_IN_WORD}*")
+"""A word with a digit in it. Tried at the beginning of a word only: elsewhere, a long word would take time squared."""
+_CODE: Final = re.compile(r"(?=[0-9A-Za-z]{5})(?:(?<![A-Za-z])[A-Za-z]+\d+[A-Za-z]|(?<![0-9])\d+[A-Za-z]+\d)")
 """Letters and digits mixed, as in the name of a pod or the id of a request."""
 _FIGURE: Final = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
 _STAYED, _GREW, _FELL, _BOTH = "=+-~"
