@@ -12,12 +12,18 @@ import pytest
 from tests.cli.helpers_cli import Command
 from trajectory_guard.cli import flag
 
+HEADS = {
+    "headers": (b"HTTP/1.1 200 OK\r\n", b"X-More: 1\r\n"),
+    "body": (b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", b"x"),
+    "body of a refusal": (b"HTTP/1.1 503 Unavailable\r\nContent-Length: 1000\r\n\r\n", b"x"),
+}
 
-@pytest.fixture(params=[b"X-More: 1\r\n", b"x"], ids=["headers", "body"])
+
+@pytest.fixture(params=HEADS.values(), ids=HEADS)
 def dripping(request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of a server whose reply comes in little parts, without an end."""
     ended = threading.Event()
-    head = b"HTTP/1.1 200 OK\r\n" if request.param != b"x" else b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
+    head, part = request.param
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -26,7 +32,7 @@ def dripping(request: pytest.FixtureRequest) -> Iterator[str]:
                 try:
                     connection.sendall(head)
                     while not ended.wait(0.05):
-                        connection.sendall(request.param)
+                        connection.sendall(part)
                 except OSError:
                     pass
 

@@ -107,13 +107,14 @@ def _ask(
     request = urllib.request.Request(url, data, {**headers, **more}, method=method)
 
     def answered() -> bytes:
-        with open_url(request, timeout_s=_TIMEOUT_S) as reply:
-            return bytes(reply.read(_MAX_BYTES))
+        try:
+            with open_url(request, timeout_s=_TIMEOUT_S) as reply:
+                return bytes(reply.read(_MAX_BYTES))
+        except urllib.error.HTTPError as error:
+            raise (_TokenError if error.code == 401 else _FlagError)(_refusal(error)) from None
 
     try:
         text = within(answered, _TIMEOUT_S, "trajectory_guard-flag")
-    except urllib.error.HTTPError as error:
-        raise (_TokenError if error.code == 401 else _FlagError)(_refusal(error)) from None
     except http.client.HTTPException:
         raise ValueError(f"{base}: answers in another protocol; {_WHERE}") from None
     try:
