@@ -418,8 +418,9 @@ class Spending:
         if configured is not None or not model:
             return configured
         known = self._prices.known(model)
-        if known is None and model in self._requested and not self._prices.is_asked(model):
-            known = self._prices.known(self._requested[model])
+        requested = self._requested.get(model)  # another thread may book, and let the table forget one
+        if known is None and requested is not None and not self._prices.is_asked(model):
+            known = self._prices.known(requested)
         return Rate(round(known.input_usd * MICRO * MICRO), round(known.output_usd * MICRO * MICRO)) if known else None
 
     def _name_unpriced(self, models: Sequence[str]) -> None:
