@@ -321,9 +321,10 @@ class Trajectory:
             return self._with_first_step(head, item, verdict)
         record = CallRecord.of(step, run_label(step, _NO_TURNS))
         earlier = reported(head.recent, record)
-        item.repeats = earlier is not None and not is_fuller(record, earlier)
-        if item.repeats:
-            head.recent = with_report(head.recent, earlier, record)  # type: ignore[arg-type]
+        item.repeats = False
+        if earlier is not None and not is_fuller(record, earlier):
+            item.repeats = True
+            head.recent = with_report(head.recent, earlier, record)
             return None
         head.state.twice = head.state.twice or earlier is not None
         if record.outcome != INTERRUPTED:
