@@ -36,7 +36,7 @@ ON_SPANS_ONLY = {
 
 
 class Records:
-    """What the handler has exported, as body and attributes."""
+    """The records that the handler has exported, as body and attributes."""
 
     def __init__(self) -> None:
         exporter: Any = getattr(log_export, "InMemoryLogRecordExporter", None) or log_export.InMemoryLogExporter

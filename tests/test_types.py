@@ -22,7 +22,7 @@ from trajectory_guard.spending.settings import BudgetSettings, ModelPrice
 
 MODELS = {GuardConfig: GuardKeys, ToolPolicy: ToolKeys, BudgetSettings: BudgetKeys, ModelPrice: PriceKeys}
 NAMES = {one.__name__: one for one in (ToolPolicy, BudgetSettings, ModelPrice, SecretStr)}
-"""What the module of the keys imports for type checkers only."""
+"""The names that the module of the keys imports for type checkers only."""
 
 
 @pytest.mark.slow

@@ -90,7 +90,7 @@ class Authenticator:
 
 
 class Checks(Protocol):
-    """What knows tokens."""
+    """An object that knows tokens."""
 
     def check(self, header: str | None) -> bool:
         """Whether this ``Authorization`` header has an accepted token."""

@@ -51,7 +51,7 @@ def on_thread(work: Callable[[], T], name: str) -> Future[T]:
     def run() -> None:
         try:
             done.set_result(work())
-        except BaseException as error:  # noqa: BLE001  whoever waits raises it
+        except BaseException as error:  # noqa: BLE001  the thread that waits raises it
             done.set_exception(error)
 
     threading.Thread(target=copy_context().run, args=(run,), name=name, daemon=True).start()

@@ -1,4 +1,4 @@
-"""Who sees ``/debug/trajectories``, asked over real connections."""
+"""Access to ``/debug/trajectories``, over real connections."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ class ReplacedInBatches(TypedDict):
 
 
 REPLACING = pytest.mark.parametrize("state", [WithoutReducer, ReplacedByReducer, NotSaved, ReplacedInBatches])
-"""What a node writes takes the place of all messages."""
+"""The list that a node writes takes the place of all messages."""
 
 
 def _graph_without_reducer(policy: Any, state: type = WithoutReducer) -> Builder:

@@ -1,4 +1,4 @@
-"""Who may see the page of trajectories: holders of a token, or, where there are none, this machine."""
+"""Access to the page of trajectories: with a token, or, where there are none, from this machine."""
 
 from __future__ import annotations
 

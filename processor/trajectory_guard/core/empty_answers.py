@@ -52,11 +52,11 @@ def finds_nothing(answer: dict[str, Any]) -> bool:
     >>> finds_nothing({"hits": [], "aggregations": {"mean": {"value": 7.5}}}), finds_nothing({"tags": [], "id": 7})
     (False, False)
     """
-    return _holds_only_empty_lists(answer, _MAX_DEPTH) is True
+    return _has_only_empty_lists(answer, _MAX_DEPTH) is True
 
 
-def _holds_only_empty_lists(value: dict[str, Any], depth: int) -> bool | None:
-    """Whether an object holds a list of results, and it is empty; None if one of its members says something."""
+def _has_only_empty_lists(value: dict[str, Any], depth: int) -> bool | None:
+    """Whether an object has a list of results, and it is empty; None if one of its members says something."""
     if value.get("id") and [] in value.values():
         return None  # a cart, an album: what it is comes before what is in it
     names = {key: CAMEL.sub("_", str(key)) for key in value}
@@ -67,7 +67,7 @@ def _holds_only_empty_lists(value: dict[str, Any], depth: int) -> bool | None:
         if _is_aside(name, item):
             continue
         if isinstance(item, dict):
-            below = _holds_only_empty_lists(item, depth - 1) if depth else None
+            below = _has_only_empty_lists(item, depth - 1) if depth else None
             if below is None:
                 return None
             found = found or below

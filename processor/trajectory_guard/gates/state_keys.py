@@ -11,7 +11,7 @@ from trajectory_guard.gates.graph_gate import configurable_of
 from trajectory_guard.gates.langgraph_internals import CONFIG_KEY_READ, MISSING
 
 BRANCH: Final = "branch:to:"
-"""What the names of channels begin with that lead to a node."""
+"""The beginning of the names of channels that lead to a node."""
 
 
 def channels_of(config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -131,7 +131,7 @@ class Instrumentation:
 def _again(
     processor: TrajectoryGuardProcessor, config: GuardConfig | None, meters: metrics.MeterProvider | None
 ) -> None:
-    """What a further call may still change. Instruments of a meter cannot be removed: another one reports, too."""
+    """Apply what a further call may still change. Instruments cannot be removed: a second meter reports, too."""
     shared_board(config)
     processor.enabled = not is_disabled()
     if meters is not None:

@@ -27,7 +27,7 @@ from trajectory_guard.version import __version__
 def verdict_attributes(verdict: Verdict, first_step: str) -> dict[str, AttributeValue]:
     """Values of ``telemetry.ATTRIBUTES`` for one verdict, by attribute key.
 
-    Waiting is a loop by the contract of ``trajectory_guard.loop.detected``; the certainty tells it apart.
+    Waiting is a loop by the contract of ``trajectory_guard.loop.detected``; the certainty distinguishes it.
     """
     of_loop = is_loop(verdict)
     attributes: dict[str, AttributeValue] = {
