@@ -103,7 +103,7 @@ def _write_verdict(level: int, verdict: Verdict, entry: Mapping[str, Any]) -> No
     attributes = _attributes(entry)
     attributes[telemetry.LOOP_DETECTED] = is_loop(verdict) and verdict.level is not Level.OBSERVE
     if (quality := entry.get("quality")) is not None:
-        del attributes[telemetry.TOOL]
+        attributes.pop(telemetry.TOOL, None)
         attributes |= {
             telemetry.QUALITY_NAME: quality["name"], telemetry.QUALITY_BEFORE: quality["before"],
             telemetry.QUALITY_NOW: quality["now"],

@@ -87,3 +87,11 @@ async def test_the_page_can_be_open_to_all() -> None:
     ) as one:
         assert (await get(one)).status_code == 200
         assert (await get(one, headers={"X-Forwarded-For": "203.0.113.7"})).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["rebound.example", "rebound.example:8888", "10.0.0.7", ""])
+async def test_a_site_whose_name_points_to_this_machine_does_not_see_the_page(host: str) -> None:
+    async with running() as collector:
+        assert (await get(collector, headers={"Host": host})).status_code in (400, 403)
+        assert (await get(collector, headers={"Host": "localhost:8888"})).status_code == 200
+        assert (await get(collector, headers={"Host": "[::1]:8888"})).status_code == 200

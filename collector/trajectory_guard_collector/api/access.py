@@ -6,6 +6,7 @@ import binascii
 from base64 import b64decode
 from ipaddress import IPv6Address, ip_address
 from typing import Final
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
@@ -66,7 +67,7 @@ class PageAccess:
             else:
                 challenge = {"WWW-Authenticate": _CHALLENGE}
                 await JSONResponse({"error": _NEEDS_TOKEN}, 401, headers=challenge)(scope, receive, send)
-        elif _is_local(scope) and not any(name in headers for name in _FORWARDED):
+        elif _is_local(scope) and _names_this_machine(headers) and not any(name in headers for name in _FORWARDED):
             await self._app(scope, receive, send)
         else:
             await JSONResponse({"error": _NEEDS_SETTING}, 403)(scope, receive, send)
@@ -88,13 +89,26 @@ def _as_bearer(header: str) -> str:
     return f"Bearer {password}"
 
 
+def _names_this_machine(headers: Headers) -> bool:
+    """Whether a request is for this machine by a name of its own: another site may let its name point here."""
+    try:
+        host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+    except ValueError:
+        return False
+    return host == "localhost" or host.endswith(".localhost") or _is_loopback(host)
+
+
 def _is_local(scope: Scope) -> bool:
     """Whether a request comes from this machine."""
     client = scope.get("client")
+    return client is not None and _is_loopback(client[0])
+
+
+def _is_loopback(host: str) -> bool:
     try:
-        address = ip_address(client[0]) if client else None
+        address = ip_address(host)
     except ValueError:
         return False
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
-    return address is not None and address.is_loopback
+    return address.is_loopback

@@ -189,7 +189,7 @@ def _resumed(first: CallRecord, second: CallRecord) -> bool:
     """A run that was interrupted goes on in a new trace, and makes calls again that it had made before."""
     if first.trace_id is None or second.trace_id is None or first.trace_id == second.trace_id:
         return False
-    return first.result == second.result and _same_arguments(first, second)
+    return (first.result == second.result or first.result is None) and _same_arguments(first, second)
 
 
 def without_id(recent: Iterable[CallRecord], call: CallRecord) -> CallRecord | None:

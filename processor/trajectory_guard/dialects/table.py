@@ -175,7 +175,7 @@ class DialectTable(tuple[Dialect, ...]):
         resuming_scopes: those of rows in which an agent that runs again is the same instance.
         declared_conversations: keys that the user declared; they win over all others.
         conversations: keys of conversations, then of sessions.
-        agent_keys: of the agent's name in the metadata of a LangChain run, and of the agent that hands work over.
+        agent_keys: of the agent's name in the metadata of a LangChain run.
         step_keys, namespace_keys: of the super-step and the checkpoint namespace of LangGraph in that metadata.
     """
 
@@ -223,6 +223,7 @@ class DialectTable(tuple[Dialect, ...]):
         built_in = _rows_with(self.tool_rows, names)
         declared_ids, ids = (_present(keys, names) for keys in (self.declared_conversations, self.conversations))
         metadata = "".join(_present(self.metadata_objects, names)[:1])
+        handoffs = tuple(row for row in self.handoffs if _any_of(row.identity.handoff_markers, names))
         return KeySet(
             declared=_rows_with(self.declared_rows, names),
             built_in=built_in,
@@ -236,7 +237,7 @@ class DialectTable(tuple[Dialect, ...]):
             tells_outcome=not self._of_outcome.isdisjoint(names),
             declared_conversations=declared_ids,
             conversations=ids,
-            agent_keys=_present(self.agent_keys, names),
+            agent_keys=_present((*self.agent_keys, *_keys(row.identity.handed_by for row in handoffs)), names),
             namespace_keys=_present(self.namespace_keys, names),
             step_key="".join(_present(self.step_keys, names)[:1]),
             metadata=metadata,
@@ -244,7 +245,7 @@ class DialectTable(tuple[Dialect, ...]):
             names_several=bool(metadata) or len(ids) > 1 or bool(ids and self.declared_conversations),
             agent_tests=tuple(dict.fromkeys(test for key, test in self.agent_tests if key in names)),
             agent_names=tuple(dict.fromkeys((read, tested) for key, read, tested in self.agent_names if key in names)),
-            handoffs=tuple(row for row in self.handoffs if _any_of(row.identity.handoff_markers, names)),
+            handoffs=handoffs,
             usage=tuple(rest for markers, rest in self.usage if not markers or _any_of(markers, names)),
             consumed=(
                 _present(self.input_tokens, names),
@@ -291,7 +292,7 @@ class DialectTable(tuple[Dialect, ...]):
         self.conversations = _keys((*(one.conversations for one in known), *(one.sessions for one in known)))
         self.metadata_objects = _keys(one.metadata_objects for one in parts)
         prefixes = _keys(one.metadata_prefixes for one in parts)
-        self.agent_keys = (*(f"{prefix}lc_agent_name" for prefix in prefixes), *_keys(one.handed_by for one in parts))
+        self.agent_keys = tuple(f"{prefix}lc_agent_name" for prefix in prefixes)
         self.step_keys = tuple(f"{prefix}langgraph_step" for prefix in prefixes)
         self.namespace_keys = tuple(f"{prefix}langgraph_checkpoint_ns" for prefix in prefixes)
         self.wrapped_metadata = tuple((one.wrapped_in, one.wrapped_metadata) for one in parts if one.wrapped_metadata)
@@ -368,7 +369,7 @@ def _asked(table: DialectTable, rows: Iterable[Dialect]) -> Iterator[str]:
     yield from (*CALL_ID_KEYS, *ARGUMENT_KEYS, *RESULT_KEYS)
     for row in rows:
         yield from (*row.markers, *row.call_ids, *row.arguments, *row.results, *row.models.call_markers)
-        yield from row.identity.handoff_markers
+        yield from (*row.identity.handoff_markers, *row.identity.handed_by)
     yield from (*table.status_messages, *table.declared_conversations, *table.conversations, *table.agent_keys)
     yield from (*table.namespace_keys, *table.step_keys, *table.metadata_objects)
     yield from (*table.input_tokens, *table.output_tokens, *table.costs)
