@@ -44,6 +44,15 @@ WORKING: dict[str, Callable[[int], tuple[str, str]]] = {
     "another name": lambda at: (
         f"let {'abcdefghij'[at]}", f"main.c:{WANDERING[at]}: error: '{'abcdefghij'[at] * 3}' undeclared here",
     ),
+    "fewer failures, with steps back": lambda at: (
+        f"# fix {at}", f"FEHLGESCHLAGEN: {(14, 11, 12, 9, 10, 8, 9, 6, 7, 4)[at]} Prüfungen",
+    ),
+    "noisy gains": lambda at: (
+        f"dropout = 0.{WANDERING[at]}", f"失敗: 精度 0.{(71, 74, 69, 75, 72, 77, 76, 79, 75, 81)[at]} < 0.90",
+    ),
+    "rows that are mended one by one": lambda at: (
+        f"DELETE customer {131 * WANDERING[at - 1]}", f"ERROR: duplicate key (customer)=({131 * WANDERING[at]})",
+    ),
     "slow progress": lambda at: (f"lr = 0.{at}", f"FAILED: accuracy 0.{70 + at // 3} is below 0.90, seed {WANDERING[at]}"),
 }  # fmt: skip
 

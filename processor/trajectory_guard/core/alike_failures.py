@@ -1,14 +1,15 @@
 """Failures of one call in the same words, whose figures go up and down: addresses, lines, ids, what was just written.
 
 A build that fails once more after each edit is work as long as its message says something else, or one of its figures
-moves in one direction, as the number of failed tests does or the line of the first error.
+moves in one direction, with steps back, as the number of failed tests does or the line of the first error, or the agent
+writes what the message named, and the next one names something else, as in a list of rows that are mended one by one.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Container
-from itertools import islice
+from itertools import combinations, islice
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.fingerprints import checksum
@@ -26,7 +27,9 @@ _NUMBERED: Final = re.compile(rf"(?<!{_IN_WORD}){_IN_WORD}*\d{_IN_WORD}*")
 _CODE: Final = re.compile(r"(?=[0-9A-Za-z]{5})(?:(?<![A-Za-z])[A-Za-z]+\d+[A-Za-z]|(?<![0-9])\d+[A-Za-z]+\d)")
 """Letters and digits mixed, as in the name of a pod or the id of a request."""
 _FIGURE: Final = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
-_STAYED, _GREW, _FELL, _BOTH = "=+-~"
+_KEPT: Final = 8
+_IN_ONE_DIRECTION: Final = 0.5
+"""So many more of the pairs of values rise than fall, or the reverse: three of four go one way."""
 
 
 class AlikeFailures(NamedTuple):
@@ -34,14 +37,14 @@ class AlikeFailures(NamedTuple):
 
     Fields:
         words: checksum of the message without its figures; times: failures in the series.
-        trend: a character for each figure, which says how it has moved in the series: ``=+-~``, the last for both ways.
-        figures: those of the newest failure.
+        figures: those of each of the newest failures.
+        named: checksums of what the newest message names, and the agent had not written.
     """
 
     words: int = 0
     times: int = 0
-    trend: str = ""
-    figures: tuple[float, ...] = ()
+    figures: tuple[tuple[float, ...], ...] = ()
+    named: tuple[int, ...] = ()
 
     def with_failure(self, text: str, written: Container[int]) -> AlikeFailures:
         """The series with one more failure; a new one if it says something else.
@@ -49,49 +52,52 @@ class AlikeFailures(NamedTuple):
         Parameters:
             written: ``figures_of`` what the agent wrote: a message that quotes them says what the agent did.
         """
-        words, figures = _read(text, written)
-        if words != self.words or len(figures) != len(self.figures):
-            return AlikeFailures(words, 1, _STAYED * len(figures), figures)
-        moved = map(_moved, self.trend, self.figures, figures)
-        return AlikeFailures(words, self.times + 1, "".join(moved), figures)
+        words, figures, named = _read(text, written)
+        taken_up = any(one in written and one not in named for one in self.named)
+        if taken_up or not self.times or words != self.words or len(figures) != len(self.figures[-1]):
+            return AlikeFailures(words, 1, (figures,), named)
+        return AlikeFailures(words, self.times + 1, (*self.figures[1 - _KEPT :], figures), named)
 
     @property
     def says_nothing_new(self) -> bool:
         """Whether so many failures came that a figure which counts something would have moved in one direction."""
-        return self.times >= _ENOUGH and _GREW not in self.trend and _FELL not in self.trend
+        return self.times >= _ENOUGH and not any(map(_moves_on, zip(*self.figures, strict=True)))
 
     def to_plain(self) -> list[Any]:
         """JSON-able."""
-        return [self.words, self.times, self.trend, list(self.figures)]
+        return [self.words, self.times, [list(one) for one in self.figures], list(self.named)]
 
     @classmethod
     def from_plain(cls, plain: list[Any]) -> AlikeFailures:
         """Restore ``to_plain``; an empty list is no failure."""
         if not plain:
             return cls()
-        words, times, trend, figures = plain
-        return cls(words, times, trend, tuple(figures))
+        words, times, figures, named = plain
+        return cls(words, times, tuple(tuple(one) for one in figures), tuple(named))
 
 
-def _read(text: str, written: Container[int]) -> tuple[int, tuple[float, ...]]:
-    """Checksum of a message without its figures, and the figures."""
+def _read(text: str, written: Container[int]) -> tuple[int, tuple[float, ...], tuple[int, ...]]:
+    """Checksum of a message without its figures, the figures, and checksums of what has figures and is not written."""
     figures: list[float] = []
+    named: list[int] = []
 
     def without_figures(found: re.Match[str]) -> str:
         word = found[0]
-        if len(word) >= _MIN_WRITTEN_CHARS and all(one in written for one in figures_of(word)):
-            return "#"
+        if len(word) >= _MIN_WRITTEN_CHARS:
+            known = figures_of(word)
+            if all(one in written for one in known):
+                return "#"
+            named.extend(one for one in known if one not in written)
         if _CODE.search(word) is not None:
             return "#"
         figures.extend(float(one) for one in _FIGURE.findall(word))
         return _FIGURE.sub("#", word)
 
     words = checksum(_NUMBERED.sub(without_figures, mask_text(text[:_MAX_CHARS])))
-    return words, tuple(islice(figures, _MAX_FIGURES))
+    return words, tuple(islice(figures, _MAX_FIGURES)), tuple(islice(named, _MAX_FIGURES))
 
 
-def _moved(trend: str, then: float, now: float) -> str:
-    if now == then:
-        return trend
-    direction = _GREW if now > then else _FELL
-    return direction if trend in (_STAYED, direction) else _BOTH
+def _moves_on(values: tuple[float, ...]) -> bool:
+    """Whether the values of a figure rise, or fall, on the whole."""
+    rising = [now > then for then, now in combinations(values, 2) if now != then]
+    return bool(rising) and abs(2 * sum(rising) - len(rising)) >= _IN_ONE_DIRECTION * len(rising)
