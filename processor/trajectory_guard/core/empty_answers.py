@@ -36,6 +36,7 @@ _SAID: Final = re.compile(
     r"(?<![^\W_])(?:answer|hint|next|more|cursor|message|text|summary|output|content|error|reason|warning)(?![^\W_])",
     re.I,
 )
+_AMOUNT: Final = re.compile(r"(?=.*[1-9])\D{0,4}\d{1,3}(?:[.,]?\d{3}){0,4}[.,]\d{2}\D{0,4}")
 _COMPLETED: Final = re.compile(r"(?<![^\W_])(?:ok|success|done|complete|exhaustive)(?![^\W_])", re.IGNORECASE)
 
 
@@ -51,6 +52,8 @@ def finds_nothing(answer: dict[str, Any]) -> bool:
     True
     >>> finds_nothing({"hits": [], "aggregations": {"mean": {"value": 7.5}}}), finds_nothing({"tags": [], "id": 7})
     (False, False)
+    >>> finds_nothing({"currency": "EUR", "total": "12.90", "items": [], "coupon": "SPRING"})
+    False
     """
     return _has_only_empty_lists(answer, _MAX_DEPTH) is True
 
@@ -98,5 +101,6 @@ def _says_nothing(name: str, item: Any) -> bool:
     if item is True:
         return _COMPLETED.search(name) is not None
     if isinstance(item, str):
-        return not item or (len(item.split()) == 1 and _SAID.search(name) is None)
+        is_name = len(item.split()) == 1 and _SAID.search(name) is None
+        return not item or (is_name and _AMOUNT.fullmatch(item) is None)
     return not item or is_volatile_key(name)
