@@ -86,3 +86,17 @@ def test_a_failure_that_is_one_long_word_is_read_in_linear_time(text: str) -> No
     for _ in range(20):
         AlikeFailures().with_failure(text, ())
     assert thread_time() - started < 1.0
+
+
+def test_a_queue_whose_links_name_other_records_is_worked_through() -> None:
+    calls = [("next_ticket", {}, f"https://tracker.example/?t={10480211 + at * 917}") for at in range(12)]
+    assert nudged(evaluate(steps(calls))) is None
+
+
+def test_a_cart_whose_sum_moves_beside_an_empty_list_says_something() -> None:
+    calls: list[tuple[Any, ...]] = []
+    for at in range(9):
+        calls.append(("add", {"sku": at}, "added"))
+        cart = f'{{"currency": "EUR", "total": "{3 * at + 2}.90", "items": [], "coupon": "SPRING"}}'
+        calls.append(("cart", {}, cart))
+    assert nudged(evaluate(steps(calls))) is None

@@ -163,7 +163,7 @@ def _of_this_moment(text: str) -> str:
 
 _OF_THIS_MOMENT: Final = re.compile(
     r"""([?&](?:(?:j|php)?sess(?:ion)?(?:_?id)?|sid|_?(?:csrf|xsrf)(?:_?token)?|(?:access_|auth_|security_)?token|nonce
-    |sig|signature|expires|key-pair-id|policy|googleaccessid|x-(?:amz|goog)-[a-z-]{4,20}|(?:ts?|_|cb|rnd|rand)(?==\d{8}))=)[^\s&"'<>)\]}]{1,4096}""",
+    |sig|signature|expires|key-pair-id|policy|googleaccessid|x-(?:amz|goog)-[a-z-]{4,20}|(?:ts?|_)(?==1\d{9})|(?:cb|rnd|rand)(?==\d{8}))=)[^\s&"'<>)\]}]{1,4096}""",
     re.ASCII | re.IGNORECASE | re.VERBOSE,
 )
 """As web servers, the signed URLs of AWS, Google Cloud and Azure, and pages against caches name them."""
