@@ -53,8 +53,24 @@ WORKING: dict[str, Callable[[int], tuple[str, str]]] = {
     "rows that are mended one by one": lambda at: (
         f"DELETE customer {131 * WANDERING[at - 1]}", f"ERROR: duplicate key (customer)=({131 * WANDERING[at]})",
     ),
+    "a part number each time": lambda at: (f"alias {at}", f"import failed: unknown part {CODES[at]} in the price list"),
+    "a colour each time": lambda at: (f"fix {at}", f"lint: colour {WANDERING[at]:02x}a{at}f{at} is none of the palette"),
     "slow progress": lambda at: (f"lr = 0.{at}", f"FAILED: accuracy 0.{70 + at // 3} is below 0.90, seed {WANDERING[at]}"),
 }  # fmt: skip
+
+
+CODES = (
+    "7HX9K2M1",
+    "9QQ4B7T2",
+    "K3L8P0Z5",
+    "1DD2W9X8",
+    "B7N6V5C4",
+    "5TT0R1Y3",
+    "H2J8M6Q9",
+    "8ZC3X4L1",
+    "P9W5K7D2",
+    "3FG6N1V0",
+)
 
 
 def laps(report: Callable[[int], tuple[str, str]]) -> list[tuple[Any, ...]]:

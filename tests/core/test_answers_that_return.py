@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core.test_lists_and_limits import nudged, steps
+from tests.core.test_lists_and_limits import nudged, steps, stopped
 from tests.helpers import evaluate
 
 REPORTS = {
@@ -58,3 +58,14 @@ def test_a_code_that_has_no_letter_by_chance_is_as_little_news_as_the_others() -
     codes = ("7b6694a1d1", "0f0e1c980a", "ad6cb9a234", "2e15c3d229", "4471930265", "bfa471eeb0", "9c01d7e2aa")
     calls = [("invoices", {"order": "R-3301"}, f"Order R-3301 has no invoice (query {code})") for code in codes]
     assert nudged(evaluate(steps(calls))) == 5
+
+
+def test_two_variants_that_are_measured_in_turn_are_never_stopped() -> None:
+    calls = []
+    for at in range(24):
+        variant = ("off", "on")[at % 2]
+        calls.append(("set_flag", {"cache": variant}, "ok"))
+        calls.append(
+            ("bench", {}, f"cache {variant}: 1000 requests served in {at * 37 % 97}.4 s, no errors seen by clients")
+        )
+    assert stopped(evaluate(steps(calls, gap=9.0))) is None

@@ -18,14 +18,13 @@ from trajectory_guard.core.written import figures_of
 
 _ENOUGH: Final = 5  # behind the first failure of the call, of which nothing is kept
 _MAX_CHARS: Final = 4_096
-_MAX_FIGURES: Final = 24
+_MAX_FIGURES: Final = 12
+"""Of a message with more, such as a long log, too little is known."""
 _MIN_WRITTEN_CHARS: Final = 3
 """A single digit may have been written anywhere."""
 _IN_WORD: Final = r"[^\s,;:{}\[\]\"'()|=]"
 _NUMBERED: Final = re.compile(rf"(?<!{_IN_WORD}){_IN_WORD}*\d{_IN_WORD}*")
 """A word with a digit in it. Tried at the beginning of a word only: elsewhere, a long word would take time squared."""
-_CODE: Final = re.compile(r"(?=[0-9A-Za-z]{5})(?:(?<![A-Za-z])[A-Za-z]+\d+[A-Za-z]|(?<![0-9])\d+[A-Za-z]+\d)")
-"""Letters and digits mixed, as in the name of a pod or the id of a request."""
 _FIGURE: Final = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
 _KEPT: Final = 8
 _IN_ONE_DIRECTION: Final = 0.5
@@ -54,6 +53,8 @@ class AlikeFailures(NamedTuple):
         """
         words, figures, named = _read(text, written)
         taken_up = any(one in written and one not in named for one in self.named)
+        if len(figures) > _MAX_FIGURES:
+            return AlikeFailures()
         if taken_up or not self.times or words != self.words or len(figures) != len(self.figures[-1]):
             return AlikeFailures(words, 1, (figures,), named)
         return AlikeFailures(words, self.times + 1, (*self.figures[1 - _KEPT :], figures), named)
@@ -88,13 +89,11 @@ def _read(text: str, written: Container[int]) -> tuple[int, tuple[float, ...], t
             if all(one in written for one in known):
                 return "#"
             named.extend(one for one in known if one not in written)
-        if _CODE.search(word) is not None:
-            return "#"
         figures.extend(float(one) for one in _FIGURE.findall(word))
         return _FIGURE.sub("#", word)
 
     words = checksum(_NUMBERED.sub(without_figures, mask_text(text[:_MAX_CHARS])))
-    return words, tuple(islice(figures, _MAX_FIGURES)), tuple(islice(named, _MAX_FIGURES))
+    return words, tuple(islice(figures, _MAX_FIGURES + 1)), tuple(islice(named, _MAX_FIGURES))
 
 
 def _moves_on(values: tuple[float, ...]) -> bool:

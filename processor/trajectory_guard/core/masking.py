@@ -53,9 +53,8 @@ _TMP: Final = r"(?P<tmp>(?:/private)?/(?:var/)?tmp/[^\s'\"<>|:,)]+|\\Temp\\[^\s'
 _TMP_INSIDE: Final = _TMP.replace("<tmp>", "<tmp_>")
 _ADDRESS: Final = r"(?P<addr>\b0x[0-9a-fA-F]{4,}\b)"
 _HEX: Final = (
-    r"(?P<hex>\b(?=[0-9a-f]{6})(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{6,64}\b"
+    r"(?P<hex>\b(?=[0-9a-f]{7})(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b"
     r"|\b(?=[0-9A-F]{12})(?=[0-9A-F]*\d)(?=[0-9A-F]*[A-F])[0-9A-F]{12,64}\b"
-    r"|\b(?=[0-9A-Z]{8})(?:[A-Z]+\d+[A-Z]|\d+[A-Z]+\d)[0-9A-Z]{0,62}\b"
     r"|\b[a-z]{2,8}_(?=[A-Za-z]{0,64}\d)[0-9A-Za-z]{16,64}\b)"
 )
 _LONG_HEX: Final = r"(?P<hex>\b(?=[0-9a-fA-F]{16})(?=[0-9a-fA-F]*\d)(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{16,64}\b)"
@@ -101,7 +100,7 @@ _TIMES: Final = (rf"(?P<date>{_DATE})", rf"(?P<clock>\b{_CLOCK})")
 _STAMPS: Final = (rf"(?P<date>{_STAMP})", rf"(?P<clock>\b{_SECONDS_CLOCK})")
 _ALL: Final = _any(
     rf"(?P<date_>{_DATE})|{_TMP_INSIDE}|{_LASTED_INSIDE}",
-    r"\d#/\\a-zA-Z",
+    r"\d#/\\a-zA-FIJLMNOPRSTW",
     _UUID, *_TIMES, _TMP, _ADDRESS, _HEX, _EPOCH, _RATE, _LASTED, _CELL, _ATTEMPT, _SYSLOG, _POSITION, _BUILD_STEP,
 )  # fmt: skip
 _NOISE: Final = _any(

@@ -156,6 +156,8 @@ class Observation:
         in_a_row: the step before this one was the same call.
         noisy: the call was made before, and the results are equal but for volatile parts.
         fails_otherwise: the call failed in a row, and reports another error than before.
+        may_measure: one of the newest answers equals an earlier one, not the last, but for a duration: that may be what
+            was asked for, of several variants in turn.
         under_way: the results of this call show an age that grows by the time that passes between the calls.
         result_changed: the call was made before, and this time it returned another result.
         failed_alike_at: indices of the series of failures of this call, this one included, that differ in nothing but
@@ -222,6 +224,7 @@ class Observation:
     in_a_row = False
     noisy = False
     fails_otherwise = False
+    may_measure = False
     under_way = False
     result_changed = False
     failed_alike_at: tuple[int, ...] = ()

@@ -299,6 +299,10 @@ _PATHS: Final = re.compile(
     r"(?:[A-Za-z]:|(?<![\w.~-]))(?:[\w.~-]*/[\w.~-]+)+/?"
     r"|\b[\w-]{1,80}\.(?:py|js|ts|go|rs|java|c|cpp|h|json|ya?ml|txt|md)\b"
 )
+_CODES: Final = re.compile(
+    r"\b(?:(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{6}|(?=[0-9A-Z]{8})(?:[A-Z]+\d+[A-Z]|\d+[A-Z]+\d)[0-9A-Z]{0,62})\b"
+)
+"""Ids of requests and queues, or part numbers, which are no more of the class of an error than names are."""
 _NUMBERS: Final = re.compile(r"\d+(?:[.,]\d+)*")
 ERROR_LINE: Final = re.compile(
     r"\b\w*(?:Error|Exception|Errno|Failure|Fault|Warning)\b|\berror\b|\bfailed\b|\bnot found\b"
@@ -326,6 +330,7 @@ def _masked_line(line: str) -> str:
     if "('" in line or '("' in line:
         line = _RAISED.sub(r"\1: \2\3", line)
     line = _PATHS.sub("<path>", _QUOTED.sub("<q>", _URLS.sub("<url>", mask_text(line))))
+    line = _CODES.sub("<hex>", line)
     return _NUMBERS.sub("#", line).lower()[:160]
 
 

@@ -12,7 +12,7 @@ from trajectory_guard.core.envelope import unfiltered
 from trajectory_guard.core.failures import complains, read_outcome, reads_as_error, signature_of
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, checksum, digest64, text_bytes
 from trajectory_guard.core.inquiry import ADVANCES
-from trajectory_guard.core.masking import masked_hash
+from trajectory_guard.core.masking import ages_in, masked_hash
 from trajectory_guard.core.observation import BATCH_MASK, MAX_DENIALS, Observation, call_symbol
 from trajectory_guard.core.outcome import complaint_of
 from trajectory_guard.core.paraphrase import Vocabulary
@@ -63,6 +63,7 @@ _TRACEBACK: Final = re.compile(
 )
 _KEPT_FIGURES: Final = 64
 _ANSWER_WORDS: Final = 3
+_LAP_OF_MEASURES: Final = 8
 _BRIEF: Final = "="
 """Marks values among answers: equal ones tell nothing of the calls, but how the calls go on does."""
 
@@ -115,6 +116,7 @@ class Reader:
             seen.signature = signature_of(seen)
         if run.same_results.update(seen, previous) and not seen.result_changed:
             seen.progress = False
+        seen.may_measure = run.last_timed >= 0 and seen.index - run.last_timed < _LAP_OF_MEASURES
         if not seen.progress:
             weigh(run, seen, policy, self.settings.poll_patience)
         if step.model_scope is None:
@@ -313,6 +315,7 @@ class Reader:
             earlier = known.symbol_of(profile.masked)
             if earlier and not (new_calls and was_written(run.written, text)):
                 symbol = earlier
+                run.last_timed = seen.index if ages_in(text) else run.last_timed
         if seen.outcome == ERROR and not seen.in_a_row:
             failures = AlikeFailures.from_plain(known.failures if known is not None else [])
             failures = failures.with_failure(text, run.written)

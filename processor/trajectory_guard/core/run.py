@@ -33,6 +33,7 @@ class Run:
         last_progress: index of the newest step of progress, -1 before the first.
         agent_progress: the same by agent; agents: names of the agents that acted last (up to eight).
         last_new_call: index of the newest call that had not been made before.
+        last_timed: index of the newest answer that equals an earlier one but for a duration, -1 before the first.
         last_work: index of the newest such call that handed over content or brought something new, -1 before the first.
         last_waiting: index of the newest step that could only prove waiting, -1 before the first; last_stated_wait: of
             the newest one whose result, call or pause says so, where others have but the name of a tool.
@@ -83,6 +84,7 @@ class Run:
         "last_new_call",
         "last_progress",
         "last_stated_wait",
+        "last_timed",
         "last_waiting",
         "last_work",
         "lines",
@@ -111,6 +113,7 @@ class Run:
         self.last_waiting = -1
         self.last_stated_wait = -1
         self.waits: tuple[int, ...] = ()
+        self.last_timed = -1
         self.last_work = -1
         self.old_states_in_a_row = 0
         self.failure = NO_FAILURE
@@ -284,7 +287,7 @@ class Run:
 
 
 _PLAIN: Final = (
-    "label", "index", "last_progress", "last_new_call", "last_stated_wait", "last_waiting", "last_work",
+    "label", "index", "last_progress", "last_new_call", "last_stated_wait", "last_waiting", "last_timed", "last_work",
     "old_states_in_a_row", "failure", "dismissed", "pause_s", "batch_label", "first_superstep", "last_end", "rhythm_s",
     "trace_id", "boundary", "episode_start_s", "gated", "stoppable",
 )  # fmt: skip
