@@ -9,6 +9,8 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
@@ -17,6 +19,7 @@ from tests.bench import shapes
 from tests.bench.gate import Bench
 from tests.helpers import profiled
 from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.detectors.entry_lists import _ADDRESS, address_in
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.masking import mask_noise
@@ -60,6 +63,19 @@ def test_reading_a_result_without_long_numbers_does_not_search_it_for_them() -> 
 def test_members_of_json_are_not_looked_at_one_by_one_before_masking() -> None:
     text = "".join(map(shapes.answer, range(10)))
     assert calls_of(lambda: mask_noise(text)) <= 100
+
+
+def test_requests_without_an_address_are_not_searched_for_one() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trajectory_guard.core.detectors.entry_lists._ADDRESS", None)  # a search would fail
+        assert address_in("python manage.py test shop.orders --tag slow") == ""
+        assert address_in("ping -c 1 10.0.0.7") == "10.0.0.7"
+
+
+@given(st.text(alphabet="a1.@:/-_é٣ \n", max_size=40))
+def test_addresses_are_those_of_the_full_search(text: str) -> None:
+    found = _ADDRESS.search(text)
+    assert address_in(text) == ("" if found is None else found[0])
 
 
 def test_two_words_before_a_number_are_still_looked_at() -> None:

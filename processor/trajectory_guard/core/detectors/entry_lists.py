@@ -21,11 +21,11 @@ _KEPT: Final = 4
 _MAX_VALUE_CHARS: Final = 400
 _MAX_NAME_CHARS: Final = 40
 _NAME: Final = re.compile(rf"\A[\w.-]{{0,{_MAX_NAME_CHARS}}}\Z")
-ADDRESS: Final = re.compile(
-    r"\w{1,16}://[^\s'\"<>]{1,400}|[\w.+-]{1,64}@\w[\w-]{0,62}\.[\w.-]{1,190}"
-    r"|(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.])"
+_HOST: Final = r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.])"
+_ADDRESS: Final = re.compile(
+    rf"\w{{1,16}}://[^\s'\"<>]{{1,400}}|[\w.+-]{{1,64}}@\w[\w-]{{0,62}}\.[\w.-]{{1,190}}|{_HOST}"
 )
-"""Of a page, a mailbox or a host: another address is another one of them."""
+_HOST_ALONE: Final = re.compile(_HOST)
 _COMPOUND: Final = re.compile(r"[|&;<>`'\"$\\(){}]|\A\s*\Z")
 
 
@@ -91,6 +91,21 @@ def entry_of(seen: Observation, *, program: bool) -> str:
     if program and not frame:
         return ""
     return digest64(text_bytes(f"{seen.tool}\0{frame}")).hex()
+
+
+def address_in(text: str) -> str:
+    """The first address of a page, a mailbox or a host in a text; empty without one.
+
+    Another address is another one of them.
+
+    >>> address_in("curl -sI https://a.example/b"), address_in("ping 10.0.0.7"), address_in("version 1.2")
+    ('https://a.example/b', '10.0.0.7', '')
+    """
+    if "://" in text or "@" in text:
+        found = _ADDRESS.search(text)
+    else:  # as in most requests, where the other forms would be tried at each character in vain
+        found = _HOST_ALONE.search(text) if text.count(".") > 2 else None
+    return "" if found is None else found[0]
 
 
 def runs_program(seen: Observation) -> bool:

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Final, NamedTuple
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import FAILED, PROGRESS, TYPE_V, WORKED, DetectionResult, Detector
 from trajectory_guard.core.detectors.entry_lists import (
-    ADDRESS,
     EntryList,
     Lists,
+    address_in,
     commands_of,
     entry_of,
     list_of,
@@ -310,14 +310,14 @@ class ErrorStreak(Detector):
             names = _named_parts(seen, text)
             anew = not set(names) <= {name for one in self.recent if one.key == key for name in one.names}
         request = "\n".join(seen.values)[:_SEARCHED_CHARS]
-        words, address = dict.fromkeys(WORD.findall(request)), ADDRESS.search(request)
+        words, address = dict.fromkeys(WORD.findall(request)), address_in(request)
         asked = {word: checksum(word) for word in islice(words, _MAX_WORDS)}
         blamed = tuple(asked[word] for word in dict.fromkeys(WORD.findall(_last_line(text))) if word in asked)
         return _Failure(
             seen.index, key, _digest(seen.tool), seen.call.hex(), named, passing, anew, names,
             tuple(asked.values()), blamed[:_MAX_BLAMED], _causes(seen, asked) if program else (),
             checksum(line_of(seen)), seen.batch, seen.request, entry,
-            checksum(address[0]) if address is not None else 0,
+            checksum(address) if address else 0,
         )  # fmt: skip
 
     def _evaluate(
