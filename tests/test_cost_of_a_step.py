@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -22,7 +22,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.detectors.entry_lists import _ADDRESS, address_in
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.fingerprints import parse_json
-from trajectory_guard.core.masking import mask_noise
+from trajectory_guard.core.masking import _NOISE, mask_noise
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 from trajectory_guard.store import FlagBoard
@@ -76,6 +76,25 @@ def test_requests_without_an_address_are_not_searched_for_one() -> None:
 def test_addresses_are_those_of_the_full_search(text: str) -> None:
     found = _ADDRESS.search(text)
     assert address_in(text) == ("" if found is None else found[0])
+
+
+def test_a_result_that_changed_is_searched_for_noise_once() -> None:
+    class Noise:
+        searched: ClassVar[list[str]] = []
+
+        def sub(self, replacement: Callable[[Any], str], text: str) -> str:
+            self.searched.append(text)
+            return _NOISE.sub(replacement, text)
+
+    engine = Engine()
+    state = engine.new_state("t")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trajectory_guard.core.masking._NOISE", Noise())
+        for index in range(4):
+            text = f"The export of the orders is under way since {index + 3}s, shard {index} of 9 is written."
+            engine.observe(state, shapes.step(index, number=0, result=text))
+    assert Noise.searched
+    assert len(Noise.searched) == len(set(Noise.searched))
 
 
 def test_two_words_before_a_number_are_still_looked_at() -> None:

@@ -120,9 +120,7 @@ def mask_text(text: str) -> str:
     >>> mask_text("attempt 4: timed out after 30.2s at 2026-03-01T10:00:00Z, see req_011CSHoEeqs5C35K2UUq")
     '<count>: timed out after <lasted> at <date>, see <hex>'
     """
-    text = _with_single_spaces(text)
-    if "?" in text:
-        text = _of_this_moment(text)
+    text = _of_this_moment(_with_single_spaces(text))
     if _HAS_DIGIT.search(text) is None:
         return text
     if ":" in text or "==" in text:
@@ -134,6 +132,7 @@ _OF_PROCESS: Final = re.compile(r"(?<=[\w\]]):[1-9]\d{3,4}(?![\d.:])|==\d{2,9}==
 """The port of an address, and the number that a sanitizer puts before its lines."""
 
 
+@lru_cache(maxsize=16)  # a result that changed is compared in several ways, and most of them mask it
 def mask_noise(text: str) -> str:
     """``text`` of an answer without the parts that no agent asks for.
 
@@ -145,9 +144,7 @@ def mask_noise(text: str) -> str:
     """
     if text.isalpha():
         return text
-    text = _with_single_spaces(text)
-    if "?" in text:
-        text = _of_this_moment(text)
+    text = _of_this_moment(_with_single_spaces(text))
     return _NOISE.sub(_kind, text) if _may_hold_noise(text) else text
 
 
@@ -157,7 +154,7 @@ def _of_this_moment(text: str) -> str:
     >>> mask_noise("Please sign in: https://a.example/wall?to=orders&sess=abcab8166f")
     'Please sign in: https://a.example/wall?to=orders&sess=<query>'
     """
-    return _OF_THIS_MOMENT.sub("\\1<query>", text)
+    return _OF_THIS_MOMENT.sub("\\1<query>", text) if "?" in text else text
 
 
 _OF_THIS_MOMENT: Final = re.compile(
