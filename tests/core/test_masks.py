@@ -17,6 +17,7 @@ from trajectory_guard.core.outcome import (
     is_refusal,
     looks_like_error,
 )
+from trajectory_guard.core.reading import _TRACEBACK, _holds_traceback
 from trajectory_guard.core.result_text import _DECIMAL, _may_hold_decimal
 from trajectory_guard.core.transient import _TRANSIENT_WORDS, is_transient
 from trajectory_guard.core.wordlists import ascii_beginnings, runs
@@ -293,6 +294,16 @@ def test_the_quick_look_for_words_of_a_refusal_overlooks_none(words: str, shout:
 @given(st.text(alphabet="190.,a \né٣", max_size=12))
 def test_the_quick_look_for_decimals_overlooks_none(text: str) -> None:
     assert _may_hold_decimal(text) or _DECIMAL.search(text) is None
+
+
+@given(
+    st.lists(
+        st.sampled_from(("Traceback ", "E   ", "at a.b(C.java:7)", "at ", "line 7, in f", "x", "\n", " ", "(a:7)"))
+    )
+)
+def test_the_quick_look_for_tracebacks_overlooks_none(parts: list[str]) -> None:
+    text = "".join(parts)
+    assert _holds_traceback(text) == (_TRACEBACK.search(text) is not None)
 
 
 @pytest.mark.parametrize("name", ["pending", "transient"])

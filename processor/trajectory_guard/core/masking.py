@@ -280,7 +280,7 @@ def _with_single_spaces(text: str) -> str:
 def _may_hold_noise(text: str) -> bool:
     """Whether ``_NOISE`` may match: a few quick looks spare most answers a search that costs ten times as much."""
     data = text.encode("utf-8", "surrogatepass")
-    if len(data) > len(text) and (_OTHER_DIGIT.search(text) is not None or _OTHER_LETTER.search(text) is not None):
+    if len(data) > len(text) and _OTHER.search(data.translate(None, _ASCII).decode("utf-8", "surrogatepass")):
         return _may_hold_noise_in_any_script(text)
     shape = data.translate(_DIGITS_AND_UNITS)
     if b"0" not in shape:
@@ -322,9 +322,9 @@ def _may_hold_noise_in_any_script(text: str) -> bool:
     return False
 
 
-_OTHER_DIGIT: Final = re.compile(r"[^\D0-9]")
-_OTHER_LETTER: Final = re.compile("[\u0130\u0131\u017f]")
-"""The letters beyond ASCII that are an ``i`` or an ``s`` regardless of case."""
+_ASCII: Final = bytes(range(128))
+_OTHER: Final = re.compile(r"[^\D0-9]|[\u0130\u0131\u017f]")
+"""Digits beyond ASCII, and the letters that are an ``i`` or an ``s`` regardless of case."""
 _DIGITS_AND_UNITS: Final = bytes.maketrans(b"123456789mnudgS\xc2\xd0\xd1\xe3\xe6\xe7\xeb\xec", b"0" * 9 + b"s" * 14)
 """Digits become one, and so do the first bytes of the units in ``_NOISY_NUMBER``."""
 _HEX_DIGITS: Final = bytes.maketrans(b"0123456789abcdeABCDEF", b"f" * 21)
