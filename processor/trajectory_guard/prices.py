@@ -23,7 +23,7 @@ _MAX_MODELS: Final = 512
 _MAX_PARTS: Final = 8
 _GOOGLE: Final = "google"
 """Whose names of resources say ``models/`` before the name."""
-_BEDROCK: Final = re.compile(r"(?:[a-z]+\.)+[a-z][\w.-]*(?::\d+)?$")
+_BEDROCK: Final = re.compile(r"\A[a-z]{1,40}\.[a-z][\w.-]{0,200}(?::\d{1,9})?\Z")
 """``anthropic.claude-3-haiku-20240307-v1:0``, with or without a region before it."""
 _CALL: Final = 1_000
 """Tokens of the call that is priced: where long contexts cost more, the price of ordinary ones is wanted."""

@@ -36,7 +36,7 @@ _SAID: Final = re.compile(
     r"(?<![^\W_])(?:answer|hint|next|more|cursor|message|text|summary|output|content|error|reason|warning)(?![^\W_])",
     re.I,
 )
-_AMOUNT: Final = re.compile(r"(?=.*[1-9])\D{0,4}\d{1,3}(?:[.,]?\d{3}){0,4}[.,]\d{2}\D{0,4}")
+_AMOUNT: Final = re.compile(r"\A(?=[^1-9]{0,24}[1-9])\D{0,4}\d{1,3}(?:[.,]?\d{3}){0,4}[.,]\d{2}\D{0,4}\Z")
 _COMPLETED: Final = re.compile(r"(?<![^\W_])(?:ok|success|done|complete|exhaustive)(?![^\W_])", re.IGNORECASE)
 
 
