@@ -34,7 +34,7 @@ async def note(intervention: Intervention) -> None:
     print(intervention.text)
 
 
-def right_configurations() -> None:
+def right_configurations() -> GuardConfig:
     GuardConfig()
     GuardConfig(mode="observe", nudge_threshold=2, history_steps=64, redact=True, max_wait_s=None)
     GuardConfig(weights={"TYPE_I_STUTTER": 1}, tools={"status": {"poll": True}, "search": ToolPolicy(weight=0.5)})
@@ -50,6 +50,7 @@ def right_configurations() -> None:
     whose: str = read.budgets[0].scope
     assert (polls, whose, read.mode == "enforce") == (True, "day", True)
     assert from_elsewhere("nudge", {"decay": 0.25}).decay == 0.25
+    return read
 
 
 def from_elsewhere(mode: Mode, decoded: dict[str, Any]) -> GuardConfig:

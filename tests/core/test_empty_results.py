@@ -1,4 +1,4 @@
-"""Answers of services to a search that found nothing, and objects that hold an empty list and say something else."""
+"""Results of a search that found nothing, by service, and objects with an empty list that say something else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One call whose answers come back in turn, each time beside another duration or request id."""
+"""One call whose results come back in turn, each time beside another duration or request id."""
 
 from __future__ import annotations
 

@@ -228,33 +228,27 @@ def test_modes(mode: str, expected: str) -> None:
     )
 
 
-async def test_an_unknown_mode_is_refused_and_the_known_ones_are_named() -> None:
+async def assert_each_way_refuses(refused: Any, **options: Any) -> None:
     graph = _state_graph(works(1))
-    refused = pytest.raises(ValueError, match="mode: 'block' is none of 'enforce', 'nudge', 'observe'")
+    with refused:
+        guarded_invoke(graph, TASK, **options)
+    with refused:
+        list(guarded_stream(graph, TASK, **options))
+    with refused:
+        await guarded_ainvoke(graph, TASK, **options)
+    with refused:
+        await _last(guarded_astream(graph, TASK, **options))
 
-    with refused:
-        guarded_invoke(graph, TASK, mode="block")
-    with refused:
-        list(guarded_stream(graph, TASK, mode="block"))
-    with refused:
-        await guarded_ainvoke(graph, TASK, mode="block")
-    with refused:
-        await _last(guarded_astream(graph, TASK, mode="block"))
+
+async def test_an_unknown_mode_is_refused_and_the_known_ones_are_named() -> None:
+    refused = pytest.raises(ValueError, match="mode: 'block' is none of 'enforce', 'nudge', 'observe'")
+    await assert_each_way_refuses(refused, mode="block")
 
 
 async def test_a_misspelled_option_of_the_gate_is_not_ignored() -> None:
     """LangGraph ignores options that it does not know."""
-    graph = _state_graph(works(1))
     refused = pytest.raises(TypeError, match=r"on_stp: no such option \(did you mean 'on_stop'\?\)")
-
-    with refused:
-        guarded_invoke(graph, TASK, on_stp="raise")
-    with refused:
-        list(guarded_stream(graph, TASK, on_stp="raise"))
-    with refused:
-        await guarded_ainvoke(graph, TASK, on_stp="raise")
-    with refused:
-        await _last(guarded_astream(graph, TASK, on_stp="raise"))
+    await assert_each_way_refuses(refused, on_stp="raise")
 
 
 def test_a_configuration_of_the_guard_in_the_place_of_that_of_langgraph_is_refused() -> None:

@@ -35,7 +35,7 @@ class Readers:
 
     def check(self, header: str | None) -> bool:
         """Whether this ``Authorization`` header opens what everybody may read where agents need no token."""
-        return self._agents.check(header) or self.knows(header)
+        return not self._agents.required or self.knows(header)
 
     def knows(self, header: str | None) -> bool:
         """Whether this ``Authorization`` header has a token of agents or people."""

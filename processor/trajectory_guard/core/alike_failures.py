@@ -85,10 +85,10 @@ def _read(text: str, written: Container[int]) -> tuple[int, tuple[float, ...], t
     def without_figures(found: re.Match[str]) -> str:
         word = found[0]
         if len(word) >= _MIN_WRITTEN_CHARS:
-            known = figures_of(word)
-            if all(one in written for one in known):
+            unwritten = [one for one in figures_of(word) if one not in written]
+            if not unwritten:
                 return "#"
-            named.extend(one for one in known if one not in written)
+            named.extend(unwritten)
         figures.extend(float(one) for one in _FIGURE.findall(word))
         return _FIGURE.sub("#", word)
 

@@ -1,7 +1,7 @@
-"""Objects with which services answer a search that found nothing, in the forms of their APIs.
+"""Objects that services return for a search that found nothing, in the forms of their APIs.
 
 Elasticsearch, Solr, Algolia, GraphQL, Kubernetes and many others wrap an empty list into objects with counts, paging,
-timings and the query. Nothing but the empty list is the answer.
+timings and the query. Nothing but the empty list is the result.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _ASIDE: Final = re.compile(
     re.IGNORECASE,
 )
 _SAID: Final = re.compile(
-    r"(?<![^\W_])(?:answer|hint|next|more|cursor|message|text|summary|output|content|error|reason|warning)(?![^\W_])",
+    r"(?<![^\W_])(?:answer|hint|message|text|summary|output|content|error|reason|warning)(?![^\W_])",
     re.I,
 )
 _AMOUNT: Final = re.compile(r"\A(?=[^1-9]{0,24}[1-9])\D{0,4}\d{1,3}(?:[.,]?\d{3}){0,4}[.,]\d{2}\D{0,4}\Z")
 _COMPLETED: Final = re.compile(r"(?<![^\W_])(?:ok|success|done|complete|exhaustive)(?![^\W_])", re.IGNORECASE)
 
 
-def finds_nothing(answer: dict[str, Any]) -> bool:
-    """Whether an object is the answer to a search that found nothing: lists of results, all empty, and no figures.
+def finds_nothing(result: dict[str, Any]) -> bool:
+    """Whether an object is the result of a search that found nothing: lists of results, all empty, and no figures.
 
     Counts of 0, paging, timings, the query and names beside the lists say nothing; a list of another name, a figure, a
     sentence or a flag does.
@@ -55,7 +55,7 @@ def finds_nothing(answer: dict[str, Any]) -> bool:
     >>> finds_nothing({"currency": "EUR", "total": "12.90", "items": [], "coupon": "SPRING"})
     False
     """
-    return _has_only_empty_lists(answer, _MAX_DEPTH) is True
+    return _has_only_empty_lists(result, _MAX_DEPTH) is True
 
 
 def _has_only_empty_lists(value: dict[str, Any], depth: int) -> bool | None:
@@ -84,7 +84,7 @@ def _has_only_empty_lists(value: dict[str, Any], depth: int) -> bool | None:
 
 
 def _is_aside(name: str, item: Any) -> bool:
-    """Whether a member is what its name says, and not the answer: how long it took, the query, where a page begins.
+    """Whether a member is what its name says, and not the result: how long it took, the query, where a page begins.
 
     A page that is said to follow is more than nothing.
     """
@@ -101,6 +101,6 @@ def _says_nothing(name: str, item: Any) -> bool:
     if item is True:
         return _COMPLETED.search(name) is not None
     if isinstance(item, str):
-        is_name = len(item.split()) == 1 and _SAID.search(name) is None
-        return not item or (is_name and _AMOUNT.fullmatch(item) is None)
+        said = _SAID.search(name) or _FOLLOWING.search(name) or _AMOUNT.match(item)
+        return not item or (len(item.split()) == 1 and not said)
     return not item or is_volatile_key(name)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from trajectory_guard.core.empty_answers import finds_nothing
+from trajectory_guard.core.empty_results import finds_nothing
 from trajectory_guard.core.error_text import (
     ERROR_WORDS,
     answer_in,

@@ -317,7 +317,8 @@ class Reader:
             earlier = known.symbol_of(profile.masked)
             if earlier and not (new_calls and was_written(run.written, text)):
                 symbol = earlier
-                run.last_timed = seen.index if ages_in(text) else run.last_timed
+                if ages_in(text):
+                    run.last_timed = seen.index
         if seen.outcome == ERROR and not seen.in_a_row:
             failures = AlikeFailures.from_plain(known.failures if known is not None else [])
             failures = failures.with_failure(text, run.written)
@@ -352,10 +353,10 @@ def _is_put_off_again(run: Run, seen: Observation) -> bool:
 
 def _masked(result: str) -> Symbol:
     """The symbol of a result without its volatile parts."""
-    return masked_hash(result, error=_holds_traceback(result))
+    return masked_hash(result, error=_has_traceback(result))
 
 
-def _holds_traceback(text: str) -> bool:
+def _has_traceback(text: str) -> bool:
     """Whether ``_TRACEBACK`` matches: quick looks spare most answers a search that costs as much as masking them."""
     may = ", in " in text or "Traceback " in text or "E   " in text
     return (may or ("at " in text and _PLACE.search(text) is not None)) and _TRACEBACK.search(text) is not None
