@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.helpers import evaluate, first_level, record
-from trajectory_guard.core.masking import ages_in
+from trajectory_guard.core.durations import ages_in
 from trajectory_guard.core.policy import Level
 
 GAPS_S = (3.0, 3.7, 4.4)  # as long as a model takes: nobody pauses here

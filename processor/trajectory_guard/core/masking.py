@@ -175,51 +175,15 @@ def volatile_parts(text: str) -> list[str]:
     return [match[0] for match in _NOISE.finditer(text)] if _may_hold_noise(text) else []
 
 
-def ages_in(result: str) -> list[float]:
-    """Durations in an answer, seconds, in their order: at most ``_MAX_AGES`` of its first ``_AGE_CHARS`` characters.
-
-    >>> ages_in("web-1 Provisioning 1m15s, up 00:00:09, asked 10:21:07"), ages_in('{"elapsed_ms": 3200, "id": 7}')
-    ([75.0, 9.0], [3.2])
-    """
-    found: list[float] = []
-    for match in _AGE.finditer(result[:_AGE_CHARS]):
-        key, number = match["key"], match["number"]
-        if key is None:
-            parts = [float(part) for part in _AGE_PARTS.findall(match[0])]
-            found.append(sum(part * 60.0**place for place, part in enumerate(reversed(parts))))
-        elif is_volatile_key(key) and float(number) < _MAX_AGE:
-            found.append(float(number) / (1_000 if key.lower().endswith(("ms", "millis", "milliseconds")) else 1))
-        if len(found) == _MAX_AGES:
-            break
-    return found
-
-
-def measures(result: str) -> bool:
-    """Whether durations are what a short answer is about, not what it took to give it.
-
-    >>> measures("parse_large  time: [18.34 ms 18.42 ms 18.53 ms]"), measures("1 failed, 3 passed in 0.31s")
-    (True, False)
-    """
-    if len(result) > _MEASURED_CHARS:
-        return False
-    words = mask_noise(result).replace("[", " ").replace("]", " ").split()
-    durations = sum("<lasted>" in word for word in words)
-    return 0 < len(words) <= _WORDS_A_DURATION * durations
-
-
-_MEASURED_CHARS: Final = 400
-_WORDS_A_DURATION: Final = 4
-
-
 def figures_in(result: str) -> tuple[int, list[float]]:
     """A checksum of an answer without numbers and noise, and the numbers that are no noise; none if they are many.
 
     >>> figures_in("job 7, 12.5 %, asked at 10:21:07")[1]
     [7.0, 12.5]
     """
-    text = _without_noise(result) if len(result) <= _AGE_CHARS else mask_noise(result[:_AGE_CHARS])
-    found = [float(match[0]) for match in islice(_FIGURE.finditer(text), _MAX_AGES + 1)]
-    return crc32(text_bytes(_FIGURE.sub("#", text))), found if len(found) <= _MAX_AGES else []
+    text = _without_noise(result) if len(result) <= MAX_FIGURE_CHARS else mask_noise(result[:MAX_FIGURE_CHARS])
+    found = [float(match[0]) for match in islice(_FIGURE.finditer(text), MAX_FIGURES + 1)]
+    return crc32(text_bytes(_FIGURE.sub("#", text))), found if len(found) <= MAX_FIGURES else []
 
 
 def shares_done(result: str) -> list[tuple[float, float]]:
@@ -229,7 +193,7 @@ def shares_done(result: str) -> list[tuple[float, float]]:
     ([(2.0, 10.0), (20.0, 100.0)], [])
     """
     found = []
-    for match in islice(_SHARE.finditer(result[:_AGE_CHARS]), _MAX_AGES):
+    for match in islice(_SHARE.finditer(result[:MAX_FIGURE_CHARS]), MAX_FIGURES):
         done, whole = float(match["done"]), float(match["whole"] or 100)
         if done <= whole:
             found.append((done, whole))
@@ -250,16 +214,8 @@ _SHARE: Final = re.compile(
     r"(?:(?: ?/ ?| (?:[^\W\d_]{1,4} ){1,2})(?P<whole>\d{1,9})(?![\w/:-])| ?[%\uff05])"
 )
 _FIGURE: Final = re.compile(r"\d{1,15}(?:\.\d{1,9})?", re.ASCII)
-_AGE_CHARS: Final = 4_096
-_MAX_AGES: Final = 8
-_MAX_AGE: Final = 1e9  # more is a date
-_AGE: Final = re.compile(
-    r"""["'](?P<key>[A-Za-z_-]{1,40})["']\s{0,4}:\s{0,4}["']?(?P<number>\d{1,12}(?:\.\d{1,9})?)["']?\s{0,4}[,}]
-    |(?<![\w:.])(?:(?:\d{1,2}h\ ?)?\d{1,2}m\ ?)?\d{1,6}(?:\.\d{1,9})?\ ?(?:s|secs?|seconds?)\b
-    |(?<![\w:.])(?:0?0:)?\d{1,2}:\d{2}(?![\w:])""",
-    re.VERBOSE,
-)
-_AGE_PARTS: Final = re.compile(r"\d+(?:\.\d+)?")
+MAX_FIGURE_CHARS: Final = 4_096
+MAX_FIGURES: Final = 8
 
 
 def mask_lines(text: str) -> str:

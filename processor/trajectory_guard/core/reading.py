@@ -8,11 +8,12 @@ from typing import Any, Final
 
 from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core.alike_failures import AlikeFailures
+from trajectory_guard.core.durations import ages_in
 from trajectory_guard.core.envelope import unfiltered
 from trajectory_guard.core.failures import complains, read_outcome, reads_as_error, signature_of
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, checksum, digest64, text_bytes
 from trajectory_guard.core.inquiry import ADVANCES
-from trajectory_guard.core.masking import ages_in, masked_hash
+from trajectory_guard.core.masking import masked_hash
 from trajectory_guard.core.observation import BATCH_MASK, MAX_DENIALS, Observation, call_symbol
 from trajectory_guard.core.outcome import complaint_of
 from trajectory_guard.core.paraphrase import Vocabulary

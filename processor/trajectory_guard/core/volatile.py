@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from itertools import islice, repeat
 from typing import Any, Final, NamedTuple
 
+from trajectory_guard.core.durations import ages_in
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, digest64, parse_json_or_lines, text_bytes
 from trajectory_guard.core.masking import (
     CAMEL,
-    ages_in,
     figures_in,
     is_volatile_key,
     mask_noise,

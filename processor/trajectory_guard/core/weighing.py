@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from trajectory_guard.core.certainty import PACE, Certainty, weakest
+from trajectory_guard.core.durations import measures
 from trajectory_guard.core.history import BLANK
-from trajectory_guard.core.masking import measures, shares_done
+from trajectory_guard.core.masking import shares_done
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import names_error
 from trajectory_guard.core.pending import is_pending
