@@ -1,11 +1,28 @@
-"""Durations in answers: for how long something has been under way, and whether they are what the answer is about."""
+"""Durations in answers: for how long something has been under way, and whether they are what the answer is about.
+
+How long a call took says nothing, and masks replace it. Where an agent makes something faster, and its check states the
+time again after each change, the time is all that differs. A time that only varies does not fall from one answer to the
+next: a test of the trend (Mann-Kendall) tells the two cases from each other in any language.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from itertools import combinations
+from math import sqrt
+from statistics import NormalDist, median
 from typing import Final
 
-from trajectory_guard.core.masking import MAX_FIGURE_CHARS, MAX_FIGURES, is_volatile_key, mask_noise
+from trajectory_guard.core.masking import (
+    LASTED,
+    LASTED_INSIDE,
+    MAX_FIGURE_CHARS,
+    MAX_FIGURES,
+    RATE,
+    is_volatile_key,
+    mask_noise,
+)
 
 
 def ages_in(result: str) -> list[float]:
@@ -50,3 +67,87 @@ _AGE: Final = re.compile(
     re.VERBOSE,
 )
 _AGE_PARTS: Final = re.compile(r"\d+(?:\.\d+)?")
+
+
+def times_in(result: str) -> list[float]:
+    """The durations that masks replace in an answer, seconds, in order; none if there are more than ``MAX_FIGURES``.
+
+    Of a rate it is the time that one byte, bit or turn takes.
+
+    >>> times_in("p95 540 ms, limit 0.4s, 1m 30s in all"), times_in('{"latency_ms": 540, "rows": 7}')
+    ([0.54, 0.4, 90.0], [0.54])
+    >>> times_in("copied at 20 MB/s")
+    [5e-08]
+    """
+    found: list[float] = []
+    for match in _TIME.finditer(result[:MAX_FIGURE_CHARS]):
+        key = match["key"]
+        if match["rate"]:
+            number, prefix = _RATE_PARTS.findall(match["rate"])[0]
+            rate = float(number.replace(",", ".")) * 1_000.0 ** " kMGT".index(prefix.replace("K", "k") or " ")
+            if rate:
+                found.append(1.0 / rate)
+        elif key is None:
+            parts = [float(number.replace(",", ".")) * _seconds(unit) for number, unit in _TIME_PARTS.findall(match[0])]
+            found.append(sum(parts))
+        elif is_volatile_key(key) and float(match["number"]) < _MAX_AGE:
+            found.append(float(match["number"]) * (0.001 if _MILLISECONDS.search(key) else 1.0))
+    return found if len(found) <= MAX_FIGURES else []
+
+
+def keep_falling(times: Sequence[Sequence[float]]) -> bool:
+    """Whether one of the durations falls from answer to answer on the whole, and by more than a few percent.
+
+    Parameters:
+        times: ``times_in`` the newest answers, the oldest first.
+
+    >>> keep_falling([[9.0, 4.0], [8.1, 4.0], [7.4, 4.0], [6.0, 4.0]]), keep_falling([[3.1], [2.9], [3.2], [3.0]])
+    (True, False)
+    """
+    if len(times) < _ENOUGH or len(set(map(len, times))) > 1:
+        return False
+    moving = [values for values in zip(*times, strict=True) if len(set(values)) > 1]
+    # each may fall by chance; those that go up and down together are parts of one
+    orders = {tuple(sorted(range(len(values)), key=values.__getitem__)) for values in moving}
+    return any(_falls(values, _BY_CHANCE / len(orders)) for values in moving)
+
+
+def _falls(values: Sequence[float], by_chance: float) -> bool:
+    """One-sided test of Mann and Kendall; ``by_chance``: how probable a wrong yes may be."""
+    number = len(values)
+    falling = sum((then > now) - (then < now) for then, now in combinations(values, 2))
+    deviation = sqrt(number * (number - 1) * (2 * number + 5) / 18)
+    needed = NormalDist().inv_cdf(1 - by_chance)
+    return falling >= needed * deviation and values[-1] <= _LESS * median(values[:-1])
+
+
+def _seconds(unit: str) -> float:
+    """Seconds of a unit in which a duration is stated."""
+    for pattern, seconds in _UNITS:
+        if pattern.match(unit):
+            return seconds
+    return 1.0
+
+
+_ENOUGH: Final = 4
+_BY_CHANCE: Final = 0.05
+_LESS: Final = 0.95
+_TIME: Final = re.compile(
+    r"""(?=["'\d])(?:["'](?P<key>[\w-]{1,40})["']\s{0,4}:\s{0,4}["']?(?P<number>\d{1,12}(?:\.\d{1,9})?)["']?\s{0,4}[,}]|"""
+    + f"{RATE}|{LASTED_INSIDE}|{LASTED})"
+)
+_TIME_PARTS: Final = re.compile(r"(?<!\d)(\d{1,15}(?:[.,]\d{1,15})?) ?([^\W\d_]+)")
+_RATE_PARTS: Final = re.compile(r"(?<!\d)(\d{1,15}(?:[.,]\d{1,15})?) ?([kKMGT]?)")
+_MILLISECONDS: Final = re.compile(r"(?:ms|millis|milliseconds|мс|мсек|毫秒|ミリ秒|밀리초)\Z", re.IGNORECASE)
+_UNITS: Final = tuple(
+    (re.compile(pattern), seconds)
+    for pattern, seconds in (
+        ("ns", 1e-9),
+        ("[uµ]s", 1e-6),
+        ("ms|millis|мс|毫|ミ|밀", 1e-3),
+        ("m", 60.0),
+        ("h", 3_600.0),
+        ("d(?!e)", 86_400.0),
+    )
+)
+"""Of everything else, seconds are one."""

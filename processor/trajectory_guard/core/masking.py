@@ -67,10 +67,10 @@ _SHORT_TIME: Final = (
 _TIME: Final = r"\d+(?:[.,]\d+)? ?(?=[a-zSµмс毫秒ミ밀초])"
 _SINCE: Final = r"(?: (?:ago|elapsed))?"
 _COMPOUND: Final = r"\b(?:\d+h ?)?\d+m ?\d+(?:\.\d+)?s\b|"
-_LASTED: Final = rf"(?P<lasted>{_COMPOUND}\b{_TIME}(?:{_SHORT_TIME}|(?:mins?|minutes?|hours?|hrs?|days?)\b){_SINCE})"
+LASTED: Final = rf"(?P<lasted>{_COMPOUND}\b{_TIME}(?:{_SHORT_TIME}|(?:mins?|minutes?|hours?|hrs?|days?)\b){_SINCE})"
 _LASTED_SHORT: Final = rf"(?P<lasted>{_COMPOUND}\b{_TIME}{_SHORT_TIME}{_SINCE})"
-_LASTED_INSIDE: Final = rf"(?P<lasted__>(?<=[^\W\da-zA-Z_]){_TIME}{_SHORT_TIME})"
-_RATE: Final = r"(?P<rate>\b\d+(?:[.,]\d+)? ?(?:[kKMGT]i?)?(?:B|bit|it)/s(?:ec)?\b)"
+LASTED_INSIDE: Final = rf"(?P<lasted__>(?<=[^\W\da-zA-Z_]){_TIME}{_SHORT_TIME})"
+RATE: Final = r"(?P<rate>\b\d+(?:[.,]\d+)? ?(?:[kKMGT]i?)?(?:B|bit|it)/s(?:ec)?\b)"
 """Of a transfer or a progress bar. Other rates, of wind or of requests, are readings."""
 _NUMBERED: Final = r")(?: ?(?:id|no|number|num|count))?[ :=#.(\[]{1,3}\d+(?:\.\d+)?\b)"
 _COUNTED: Final = (
@@ -99,14 +99,14 @@ def _any(inside: str, first: str, *forms: str) -> re.Pattern[str]:
 _TIMES: Final = (rf"(?P<date>{_DATE})", rf"(?P<clock>\b{_CLOCK})")
 _STAMPS: Final = (rf"(?P<date>{_STAMP})", rf"(?P<clock>\b{_SECONDS_CLOCK})")
 _ALL: Final = _any(
-    rf"(?P<date_>{_DATE})|{_TMP_INSIDE}|{_LASTED_INSIDE}",
+    rf"(?P<date_>{_DATE})|{_TMP_INSIDE}|{LASTED_INSIDE}",
     r"\d#/\\a-zA-FIJLMNOPRSTW",
-    _UUID, *_TIMES, _TMP, _ADDRESS, _HEX, _EPOCH, _RATE, _LASTED, _CELL, _ATTEMPT, _SYSLOG, _POSITION, _BUILD_STEP,
+    _UUID, *_TIMES, _TMP, _ADDRESS, _HEX, _EPOCH, RATE, LASTED, _CELL, _ATTEMPT, _SYSLOG, _POSITION, _BUILD_STEP,
 )  # fmt: skip
 _NOISE: Final = _any(
-    rf"(?P<date_>{_STAMP})|{_TMP_INSIDE}|{_LASTED_INSIDE}",
+    rf"(?P<date_>{_STAMP})|{_TMP_INSIDE}|{LASTED_INSIDE}",
     r"\d/\\a-flnprstA-FJLMNOPRSTW",
-    _UUID, *_STAMPS, _TMP, _ADDRESS, _LONG_HEX, _EPOCH, _RATE, _LASTED_SHORT, _ATTEMPT, _SYSLOG,
+    _UUID, *_STAMPS, _TMP, _ADDRESS, _LONG_HEX, _EPOCH, RATE, _LASTED_SHORT, _ATTEMPT, _SYSLOG,
 )  # fmt: skip
 _HAS_DIGIT: Final = re.compile(r"\d")
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core.alike_failures import AlikeFailures
-from trajectory_guard.core.durations import ages_in
+from trajectory_guard.core.durations import ages_in, keep_falling, times_in
 from trajectory_guard.core.envelope import unfiltered
 from trajectory_guard.core.failures import complains, read_outcome, reads_as_error, signature_of
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, checksum, digest64, text_bytes
@@ -226,6 +226,10 @@ class Reader:
             seen.result = UNKNOWN  # the rows that it took before are not among those of this time
         if not seen.result:
             return
+        if run.last_new_call > previous and not (by_guard or step.stated) and _gets_faster(state, seen):
+            seen.progress = seen.result_changed = True
+            seen.form = UNKNOWN
+            return
         if history.results[previous] != seen.result and not history.returned(seen.call, seen.result):
             failed_before = seen.in_a_row and run.failure != NO_FAILURE
             failed_again = failed_before and seen.outcome == ERROR and not step.stated
@@ -302,7 +306,7 @@ class Reader:
         makes = makes_something(step.tool_name, step.args)
         profile, noise = learn(known, masked.hex(), text, repeats, makes=makes)
         profile = profile.at_time(known, text, seen.step.timestamp)
-        if known is None and STAMP.search(text) is not None:
+        if (known is None or not known.masked) and STAMP.search(text) is not None:
             may_be_under_way = max(profile.ages, default=0.0) >= 1.0  # seconds: for so long already
             noise = run.dated_as(seen.call) == masked and not may_be_under_way
             run.note_dated(seen.call, masked)
@@ -350,6 +354,16 @@ def _is_put_off_again(run: Run, seen: Observation) -> bool:
     if seen.outcome != ERROR or run.failure != checksum(seen.signature or "") or seen.step.stated:
         return False
     return may_pass(seen)
+
+
+def _gets_faster(state: TrajectoryState, seen: Observation) -> bool:
+    """Whether a duration in the results of this call falls, between which something else was done: it is tuned."""
+    key, times = seen.call.hex(), times_in(seen.step.result or "")
+    if not times:
+        return False
+    profile = NoiseProfile(*state.noise.get(key, [""])).with_times(times)
+    state.noise = _with_profile(state.noise, key, profile)
+    return keep_falling(profile.times)
 
 
 def _masked(result: str) -> Symbol:

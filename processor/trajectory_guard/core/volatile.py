@@ -40,6 +40,7 @@ TIMES_TIMED: Final = 3
 """The same for any figure: a count may grow at the same speed for a while."""
 _TOKEN_BYTES: Final = 4
 _KEPT_ANSWERS: Final = 3
+_KEPT_TIMES: Final = 8
 _FORM_DIGITS: Final = 8
 MAX_VOLATILE_CHARS: Final = 200
 _MASKS: Final = re.compile(r"<[a-z]{2,8}>")
@@ -148,7 +149,8 @@ class NoiseProfile(NamedTuple):
     ``shares``: what the answer says is done, and of how much, in pairs; ``unordered``: hash of the answer without its
     order; ``reordered``: it is that of the answer before; ``vocabulary``: the words of all answers; ``earlier``: of
     the last answers that were new, the beginning of the masked form, and the symbol of the result;
-    ``failures``: the ``AlikeFailures`` that the call is in.
+    ``failures``: the ``AlikeFailures`` that the call is in; ``times``: ``times_in`` the newest answers, between which
+    something else was done.
     """
 
     masked: str
@@ -171,6 +173,7 @@ class NoiseProfile(NamedTuple):
     vocabulary: list[Any] = []  # noqa: RUF012  never mutated
     earlier: list[str] = []  # noqa: RUF012  never mutated
     failures: list[Any] = []  # noqa: RUF012  never mutated
+    times: list[list[float]] = []  # noqa: RUF012  never mutated
 
     @property
     def shows_age(self) -> bool:
@@ -193,10 +196,15 @@ class NoiseProfile(NamedTuple):
         return bytes.fromhex(known[0][_FORM_DIGITS:]) if known else UNKNOWN
 
     def with_answer(self, before: NoiseProfile | None, symbol: Symbol) -> NoiseProfile:
-        """This profile with the earlier answers of ``before`` and the newest, whose result has this symbol."""
-        earlier = before.earlier if before is not None else []
+        """This profile with the earlier answers and times of ``before``; the newest answer has this symbol."""
+        earlier, times = (before.earlier, before.times) if before is not None else ([], [])
         newest = self.masked[:_FORM_DIGITS] + symbol.hex()
-        return self._replace(earlier=earlier if newest in earlier else [*earlier[1 - _KEPT_ANSWERS :], newest])
+        earlier = earlier if newest in earlier else [*earlier[1 - _KEPT_ANSWERS :], newest]
+        return self._replace(earlier=earlier, times=times)
+
+    def with_times(self, times: list[float]) -> NoiseProfile:
+        """This profile with the durations in one more answer."""
+        return self._replace(times=[*self.times[1 - _KEPT_TIMES :], times])
 
     def has_advanced(self, shares: list[float]) -> bool:
         """Whether ``shares`` (see ``shares_in``) say that more is done than the answer before said, of as much."""
