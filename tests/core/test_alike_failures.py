@@ -55,6 +55,9 @@ WORKING: dict[str, Callable[[int], tuple[str, str]]] = {
     ),
     "a part number each time": lambda at: (f"alias {at}", f"import failed: unknown part {CODES[at]} in the price list"),
     "a colour each time": lambda at: (f"fix {at}", f"lint: colour {WANDERING[at]:02x}a{at}f{at} is none of the palette"),
+    "towards a value from both sides": lambda at: (
+        f"gain = {WANDERING[at]}", f"calibration failed: {(80, 30, 61, 40, 52, 46, 51, 48, 51, 49)[at]}.2 V, want 50 V",
+    ),
     "slow progress": lambda at: (f"lr = 0.{at}", f"FAILED: accuracy 0.{70 + at // 3} is below 0.90, seed {WANDERING[at]}"),
 }  # fmt: skip
 

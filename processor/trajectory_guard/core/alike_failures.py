@@ -1,14 +1,15 @@
 """Failures of one call in the same words, whose figures go up and down: addresses, lines, ids, what was just written.
 
 A build that fails once more after each edit is work as long as its message says something else, or one of its figures
-moves in one direction, with steps back, as the number of failed tests does or the line of the first error, or the agent
-writes what the message named, and the next one names something else, as in a list of rows that are mended one by one.
+moves in one direction, with steps back, as the number of failed tests does or the line of the first error, or towards
+the value that was expected. So it is while the agent writes what the message named, and the next one names something
+else, as in a list of rows that are mended one by one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from itertools import combinations, islice
 from typing import Any, Final, NamedTuple
 
@@ -61,8 +62,15 @@ class AlikeFailures(NamedTuple):
 
     @property
     def says_nothing_new(self) -> bool:
-        """Whether so many failures came that a figure which counts something would have moved in one direction."""
-        return self.times >= _ENOUGH and not any(map(_moves_on, zip(*self.figures, strict=True)))
+        """Whether so many failures came that a figure which counts something would have moved in one direction.
+
+        Or towards another figure of the message, which stays: the value that was expected.
+        """
+        if self.times < _ENOUGH:
+            return False
+        places = list(zip(*self.figures, strict=True))
+        goals = {values[0] for values in places if len(set(values)) == 1}
+        return not any(_moves_on(values) or _approaches(values, goals) for values in places)
 
     def to_plain(self) -> list[Any]:
         """JSON-able."""
@@ -98,5 +106,16 @@ def _read(text: str, written: Container[int]) -> tuple[int, tuple[float, ...], t
 
 def _moves_on(values: tuple[float, ...]) -> bool:
     """Whether the values of a figure rise, or fall, on the whole."""
+    return abs(_trend(values)) >= _IN_ONE_DIRECTION
+
+
+def _approaches(values: tuple[float, ...], goals: set[float]) -> bool:
+    """Whether a figure comes nearer to one of ``goals`` on the whole, from above and from below."""
+    between = [goal for goal in goals if min(values) < goal < max(values)]
+    return any(_trend([abs(value - goal) for value in values]) <= -_IN_ONE_DIRECTION for goal in between)
+
+
+def _trend(values: Sequence[float]) -> float:
+    """How many more of the pairs of unequal values rise than fall, as a share of them."""
     rising = [now > then for then, now in combinations(values, 2) if now != then]
-    return bool(rising) and abs(2 * sum(rising) - len(rising)) >= _IN_ONE_DIRECTION * len(rising)
+    return (2 * sum(rising) - len(rising)) / len(rising) if rising else 0.0
