@@ -33,6 +33,7 @@ SETS: Final = (
     "fourteenth",
     "fifteenth",
     "sixteenth",
+    "seventeenth",
 )
 """See ``tests/data/README.md``: which of them the rules were tuned on."""
 

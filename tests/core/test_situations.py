@@ -9,7 +9,7 @@ from tests.bench.situations import HIDDEN, SETS, Outcome, evaluate_situation, si
 FLOORS = {"given": 0.95, "first": 0.95, "second": 0.95, "third": 0.95, "fourth": 0.94, "fifth": 0.97, "sixth": 0.96,
           "seventh": 0.93, "eighth": 0.90, "ninth": 0.86, "tenth": 0.88, "eleventh": 0.83,
           "twelfth": 0.85, "thirteenth": 0.72, "fourteenth": 0.80,
-          "fifteenth": 0.89, "sixteenth": 0.88}  # fmt: skip
+          "fifteenth": 0.89, "sixteenth": 0.88, "seventeenth": 0.83}  # fmt: skip
 """Share that has to come out right. ``tests/data/README.md`` says which were at hand when the rules were written."""
 STOPPED = {
     "given": set[str](),
@@ -31,6 +31,7 @@ STOPPED = {
         "batch_fail/link-checker-all-dead-ja", "batch_fail/csv-import-en-constraint-ids", "misc/ctf-wordlist",
     },
     "sixteenth": set[str](),
+    "seventeenth": {"nb/monte-carlo-seeds", "sec/brute-length-binary-search"},
 }  # fmt: skip
 """Runs that are stopped and should not be. No other may join them."""
 
@@ -45,18 +46,22 @@ def test_situations_come_out_right_and_hardly_any_is_stopped_wrongly(name: str) 
 @pytest.mark.parametrize(
     ("sets", "hidden", "quiet_left_alone", "loops_nudged"),
     [
-        (SETS[:-2], "arguments, results and errors", 0.98, 0.24),
-        (SETS[:-2], "arguments and results", 0.98, 0.23),
-        (SETS[:-2], "arguments", 0.97, 0.32),
-        (SETS[:-2], "results", 0.91, 0.48),
-        (SETS[-2:-1], "arguments, results and errors", 0.92, 0.29),
-        (SETS[-2:-1], "arguments and results", 0.90, 0.29),
-        (SETS[-2:-1], "arguments", 0.89, 0.38),
-        (SETS[-2:-1], "results", 0.88, 0.57),
-        (SETS[-1:], "arguments, results and errors", 0.98, 0.26),
-        (SETS[-1:], "arguments and results", 0.98, 0.27),
-        (SETS[-1:], "arguments", 0.98, 0.31),
-        (SETS[-1:], "results", 0.93, 0.56),
+        (SETS[:-3], "arguments, results and errors", 0.98, 0.24),
+        (SETS[:-3], "arguments and results", 0.98, 0.23),
+        (SETS[:-3], "arguments", 0.97, 0.32),
+        (SETS[:-3], "results", 0.91, 0.48),
+        (SETS[-3:-2], "arguments, results and errors", 0.92, 0.29),
+        (SETS[-3:-2], "arguments and results", 0.90, 0.29),
+        (SETS[-3:-2], "arguments", 0.89, 0.38),
+        (SETS[-3:-2], "results", 0.88, 0.57),
+        (SETS[-2:-1], "arguments, results and errors", 0.98, 0.26),
+        (SETS[-2:-1], "arguments and results", 0.98, 0.27),
+        (SETS[-2:-1], "arguments", 0.98, 0.31),
+        (SETS[-2:-1], "results", 0.93, 0.56),
+        (SETS[-1:], "arguments, results and errors", 0.98, 0.27),
+        (SETS[-1:], "arguments and results", 0.98, 0.25),
+        (SETS[-1:], "arguments", 0.97, 0.26),
+        (SETS[-1:], "results", 0.91, 0.49),
     ],
 )
 def test_what_telemetry_does_not_show_stops_hardly_any_healthy_run(
