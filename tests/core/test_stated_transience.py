@@ -13,6 +13,7 @@ QUOTED = {
     "Python import of several": "31:from .exceptions import (ConnectionError, ConnectTimeout, ReadTimeout,\n32:    ProxyError)",
     "Python except": "    except TimeoutError:\n        pass",
     "Python raise": '        raise TimeoutError("no answer")',
+    "frame of a traceback": '  File "net.py", line 9, in recv\n    return self._recv(size, timeout) or b""\nEOFError',
     "Python setting": "timeout = 30",
     "Python call": "resp = requests.get(url, timeout=timeout_s)",
     "comment": "# retry after the time-out",
@@ -70,6 +71,15 @@ PAGE = (
 )
 
 
+FRAMES = """Traceback (most recent call last):
+  File "net.py", line 66, in loop
+    buffer = data = self.server.recv(SIZE, timeout=LIMIT)
+                    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "tube.py", line 106, in recv
+    return self._recv(size, timeout) or b""
+"""
+
+
 @pytest.mark.parametrize("name", QUOTED)
 def test_a_refusal_that_quotes_program_text_does_not_pass(name: str) -> None:
     result = f"Your edit was refused.\nERRORS:\n- E999 IndentationError: unexpected indent\n{QUOTED[name]}\n"
@@ -89,6 +99,13 @@ def test_a_stated_time_out_passes(text: str) -> None:
     assert is_transient(text, None)
     for outcome in ("error", "success"):
         assert stopped(evaluate(steps([("run", {"cmd": "x"}, text, outcome)] * 12))) is None
+
+
+def test_an_error_is_not_what_the_frames_above_it_quote() -> None:
+    closed = steps([("send", {"line": "0 0"}, f"{FRAMES}EOFError: the session is closed", "error")] * 8)
+    assert stopped(evaluate(closed)) == 4
+    late = steps([("send", {"line": "0 0"}, f"{FRAMES}socket.timeout: timed out", "error")] * 8)
+    assert stopped(evaluate(late)) is None
 
 
 def test_a_page_that_is_not_there_does_not_appear_because_of_its_headers() -> None:

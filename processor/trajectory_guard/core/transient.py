@@ -58,6 +58,8 @@ def is_transient(text: str, error_class: str | None) -> bool:
     (True, True, False)
     >>> is_transient("E999 unexpected indent\\n26: from urllib3 import ReadTimeoutError", None)
     False
+    >>> is_transient('  File "net.py", line 66, in recv\\n    return self._read(size, timeout) or b""\\nEOFError', None)
+    False
     >>> is_transient("TimeoutError: Locator.click: Timeout 500ms exceeded: <div> intercepts pointer events", None)
     False
     >>> is_transient("The browser is currently unavailable. Do NOT retry, it will keep failing.", None)
@@ -123,12 +125,28 @@ def _is_stated(words: re.Pattern[str], text: str) -> bool:
         line = text[start : end if end >= 0 else None].strip()
         if _NAMES_VALUE.match(text, found.end()) is not None or _is_inside_name(text, found.start(), found.end()):
             continue
+        if _is_in_frame(text, start):
+            continue
         if len(line) > _MAX_LINE_CHARS:
             return True
         numbered = end >= 0 and _is_numbered(line, text[end + 1 : end + 1 + _NUMBER_CHARS])
         if not numbered and line[-1:] not in _ENDS_OF_CODE and _STATES_NOTHING.match(line) is None:
             return True
     return False
+
+
+def _is_in_frame(text: str, start: int) -> bool:
+    """Whether a line is program text that a frame of a Python traceback quotes, which says nothing of the error."""
+    if not text.startswith(" ", start):
+        return False
+    frame = _FRAME.search(text, max(0, start - _FRAME_CHARS), start)
+    return frame is not None and text.startswith(f"{frame[1]} ", start)
+
+
+_FRAME: Final = re.compile(
+    r"^( {0,20})File \"[^\"\n]{1,200}\", line \d{1,7}(?:, in [^\n]{1,80})?\n(?:\1 [^\n]{0,200}\n){0,3}\Z", re.MULTILINE
+)
+_FRAME_CHARS: Final = 600
 
 
 def _is_numbered(line: str, following: str) -> bool:
