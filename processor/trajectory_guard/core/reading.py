@@ -39,6 +39,7 @@ from trajectory_guard.core.state import MAX_NOISE_PROFILES, TrajectoryState
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS, StepRecord, is_refused_by_guard
 from trajectory_guard.core.tools import (
     MAX_COUNT_CHARS,
+    changes_database,
     is_handoff,
     is_lookup,
     is_path,
@@ -174,6 +175,9 @@ class Reader:
         run.last_new_call = run.index if seen.call else run.last_new_call
         result, step = seen.step.result, seen.step
         if not seen.result or result is None:
+            return
+        if seen.signature is None and not step.stated and changes_database(step.args, result):
+            seen.changes_data = seen.progress = True  # rows are not what it is made for
             return
         if step.stated:
             seen.progress = seen.result not in run.history.results

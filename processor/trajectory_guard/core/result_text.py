@@ -140,18 +140,6 @@ def is_token(form: str) -> bool:
     return not _TOKENS.isdisjoint(words) and sum(word not in _TOKENS for word in words) <= _TOKEN_NAMES
 
 
-def holds_token(result: str) -> bool:
-    """Whether a short result holds an id or a checksum.
-
-    >>> holds_token("Part 7 uploaded, etag 9f86d081884c7d65"), holds_token("page 7 is empty")
-    (True, False)
-    """
-    return _TOKEN.search(result[:MAX_FORM_CHARS]) is not None
-
-
-_TOKEN: Final = re.compile(
-    r"(?<![^\W_])(?:0x)?(?=[a-fA-F-]{0,36}\d)(?=[\d-]{0,36}[a-fA-F])[0-9a-fA-F-]{7,64}(?![^\W_])"
-)
 _TOKENS: Final = frozenset(("hex", "uuid"))
 _TOKEN_NAMES: Final = 2
 

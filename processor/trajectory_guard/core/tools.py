@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any, Final
 
@@ -173,10 +173,46 @@ def makes_something(tool: str, args: object) -> bool:
     >>> makes_something("get_updates", {}), makes_something("run", "SELECT 1")
     (False, False)
     """
-    return _is_maker(tool) or any(isinstance(one, str) and _INSERT.match(one) is not None for one in _values(args))
+    return _is_maker(tool) or any(_INSERT.match(one) is not None for one in _statements(args))
 
 
-_INSERT: Final = re.compile(r"\s{0,20}insert\s", re.IGNORECASE)
+_INSERT: Final = re.compile(r"insert\s", re.IGNORECASE)
+
+
+def changes_database(args: object, result: str) -> bool:
+    """Whether SQL changes data, tables or rights, and the result states no number of rows, or more than none.
+
+    >>> changes_database({"sql": "-- sales\\nCREATE TABLE sales (id int)"}, "No results")
+    True
+    >>> changes_database({"sql": "UPDATE a SET b = 1 WHERE c = 2"}, "UPDATE 0"), changes_database("create a logo", "ok")
+    (False, False)
+    """
+    for one in _statements(args):
+        found = _CHANGES.match(one)
+        if found is not None:
+            rows = _WHOLE_NUMBER.findall(result[:MAX_COUNT_CHARS]) if found["rows"] else ()
+            return not rows or any(int(number) for number in rows)
+    return False
+
+
+def _statements(args: object) -> Iterator[str]:
+    """The texts of a request without the SQL comments above them."""
+    for one in _values(args):
+        if isinstance(one, str):
+            text = one[:_MAX_SQL_CHARS].lstrip()
+            while text.startswith(("--", "/*")):
+                text = text.partition("\n" if text[0] == "-" else "*/")[2].lstrip()
+            yield text
+
+
+_CHANGES: Final = re.compile(
+    r"""(?P<rows>insert\s+into|update\s+\S{1,200}\s+set|delete\s+from|merge\s+into)\s
+    |(?:create|alter|drop)\s+(?:or\s+replace\s+)?
+    (?:(?:unique|temp|temporary|unlogged|external|foreign|materialized|recursive|event)\s+){0,3}
+    (?:table|index|view|schema|database|function|procedure|trigger|policy|role|user|type|sequence|extension|domain)\s
+    |(?:grant|revoke)\s[^;]{1,400}?\s(?:on|to|from)\s|truncate\s+table\s|comment\s+on\s|do\s+\$""",
+    re.IGNORECASE | re.VERBOSE,
+)
 
 
 def takes_a_batch(args: object, result: str) -> bool:
@@ -186,15 +222,15 @@ def takes_a_batch(args: object, result: str) -> bool:
     >>> takes_a_batch(purge, "DELETE 5000"), takes_a_batch(purge, "DELETE 0"), takes_a_batch("SELECT 1 LIMIT 1", "1")
     (True, False, False)
     """
-    for one in _values(args):
-        if isinstance(one, str) and _CHANGES_ROWS.match(one) is not None:
-            bound = _ROW_BOUND.search(one[:_MAX_SQL_CHARS])
+    for one in _statements(args):
+        if _CHANGES_ROWS.match(one) is not None:
+            bound = _ROW_BOUND.search(one)
             if bound is not None and bound[1] in _WHOLE_NUMBER.findall(result[:MAX_COUNT_CHARS]):
                 return True
     return False
 
 
-_CHANGES_ROWS: Final = re.compile(r"\s{0,20}(?:delete|update)\s", re.IGNORECASE)
+_CHANGES_ROWS: Final = re.compile(r"(?:delete|update)\s", re.IGNORECASE)
 _ROW_BOUND: Final = re.compile(r"\b(?:limit|top|first|rownum\s{0,4}<=?)\s{0,4}\(?([1-9]\d{0,8})\b", re.IGNORECASE)
 _WHOLE_NUMBER: Final = re.compile(r"(?<![\w.])\d{1,9}(?![\w.]\d)")
 _MAX_SQL_CHARS: Final = 4_096

@@ -1,9 +1,10 @@
-"""Figures that the agent wrote itself: where a result shows them, they are no noise."""
+"""Figures and ids that the agent wrote itself: where a result shows them, they are no noise."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from itertools import islice
 from typing import Final
 
 from trajectory_guard.core.fingerprints import checksum
@@ -33,3 +34,29 @@ def figures_of(text: str) -> list[int]:
     if text.isascii():  # searched in one go, and mostly there is nothing to find
         return [checksum(word) for word in _ASCII_FIGURE.findall(text)] if _DIGIT.search(text) else []
     return [checksum(word) for word in _WORD.findall(text) if any(map(str.isdigit, word))]
+
+
+def holds_token(result: str) -> bool:
+    """Whether a short result holds an id or a checksum.
+
+    >>> holds_token("Part 7 uploaded, etag 9f86d081884c7d65"), holds_token("page 7 is empty")
+    (True, False)
+    """
+    return _TOKEN.search(result[:_MAX_ID_CHARS]) is not None
+
+
+def is_about_its_own(result: str, values: Sequence[str]) -> bool:
+    """Whether a result names an id or a checksum that the request names: masked, it looks like that of any other id.
+
+    >>> is_about_its_own('{"id": "27460215-0acf", "archived": true}', ("27460215-0acf",))
+    True
+    """
+    ids = islice(_TOKEN.finditer("\n".join(values)[:_MAX_ID_CHARS]), _MAX_IDS)
+    return any(one[0] in result for one in ids)
+
+
+_MAX_ID_CHARS: Final = 400
+_MAX_IDS: Final = 8
+_TOKEN: Final = re.compile(
+    r"(?<![^\W_])(?:0x)?(?=[a-fA-F-]{0,36}\d)(?=[\d-]{0,36}[a-fA-F])[0-9a-fA-F-]{7,64}(?![^\W_])"
+)

@@ -11,6 +11,7 @@ from trajectory_guard.core.inquiry import ADVANCES, FAR
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.text import clip_middle
 from trajectory_guard.core.tools import acts_on_view, is_communication, is_lookup, is_status_lookup
+from trajectory_guard.core.written import is_about_its_own
 
 _KNOWN_STEPS: Final = 10
 _KNOWN_FOR_SURE: Final = 14
@@ -94,7 +95,7 @@ def _is_batch(seen: Observation) -> bool:
     tool = seen.step.tool_name
     if seen.step.stated:
         return False
-    if is_communication(tool):
+    if is_communication(tool) or is_about_its_own(seen.step.result or "", seen.values):
         return True
     if seen.writes and seen.alike_items:
         return seen.same_results.different < _EDITS  # edits of one file, and not one look at it

@@ -10,9 +10,10 @@ from trajectory_guard.core.detectors.base import SERIES, TYPE_II, DetectionResul
 from trajectory_guard.core.detectors.insanity import Insanity, is_silent_command, is_value
 from trajectory_guard.core.inquiry import FAR
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.result_text import holds_token, is_acknowledgement
+from trajectory_guard.core.result_text import is_acknowledgement
 from trajectory_guard.core.steps import EMPTY
 from trajectory_guard.core.tools import is_communication, is_lookup
+from trajectory_guard.core.written import holds_token
 
 _CALLS: Final = 6
 _EXPLORED: Final = 9
