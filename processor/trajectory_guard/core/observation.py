@@ -71,7 +71,9 @@ class SameResultRun(Plain):
         self.misses = 0
 
     def update(self, seen: Observation, previous: int) -> bool:
-        """Add a step; an unknown call or result, or a change of data, ends the series. Returns True if only volatile parts are new.
+        """Add a step; returns True if only volatile parts are new.
+
+        An unknown call or result, or a change of data, ends the series.
 
         Parameters:
             previous: index of the step that made this call last, -1 if none is remembered.
