@@ -24,6 +24,7 @@ from trajectory_guard.core.result_text import (
     hits_form,
     is_brief,
     is_echo,
+    is_reading,
     is_token,
     lines_of,
     names_file,
@@ -197,7 +198,7 @@ class Reader:
             seen.listed = digest64(text_bytes(form))
         elif len(result) <= MAX_FORM_CHARS:
             error = seen.signature is not None
-            form = answer_form(result, seen.values, error=error)
+            form = answer_form(result, seen.values, error=error, scores=not error and is_reading(result))
             form = form or answer_form(result, seen.values, error=error, scores=True)  # a figure is all there is
             if not error and is_token(form):
                 form = result  # an id or a checksum is what was asked for

@@ -130,6 +130,19 @@ def answer_form(result: str, values: tuple[str, ...], *, error: bool, scores: bo
     return " ".join(words[:_MAX_WORDS])
 
 
+def is_reading(result: str) -> bool:
+    """Whether decimals are what a result is about: no scores beside what was found, but readings, prices, measures.
+
+    >>> is_reading('{"mean_wait": 43.38, "p_block": 0.014}'), is_reading("no relevant documents, best score 0.31")
+    (True, False)
+    """
+    decimals = len(_DECIMAL.findall(result[:MAX_FORM_CHARS]))
+    return decimals > 0 and len(WORD.findall(_DECIMAL.sub(" ", result[:MAX_FORM_CHARS]))) <= _WORDS_A_DECIMAL * decimals
+
+
+_WORDS_A_DECIMAL: Final = 3
+
+
 def is_token(form: str) -> bool:
     """Whether an answer, by its form, is an id or a checksum with a name or two: no noise in an answer, but the answer.
 

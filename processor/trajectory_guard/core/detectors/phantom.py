@@ -197,7 +197,7 @@ class Wandering(Detector):
         first = max(0, seen.index - seen.old_states_in_a_row + 1)
         return self.found(
             seen, 1.0 if seen.old_states_in_a_row >= _KNOWN_FOR_SURE else 0.5, "nothing_new", Certainty.LIKELY,
-            count=seen.old_states_in_a_row, first_step=first, varied=True,
+            count=seen.old_states_in_a_row, first_step=first, varied=True, only_nudge=seen.made < 2,
         )  # fmt: skip
 
     @classmethod
