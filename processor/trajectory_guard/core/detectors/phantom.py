@@ -143,7 +143,7 @@ class SameEffect(Detector):
         return self.found(
             seen, 1.0 if several else 0.5, "same_effect", Certainty.LIKELY, count=run.distinct, first_step=run.first,
             names=run.tools, varied=True, calls=min(run.different, seen.memory),
-            at_least=run.different > seen.memory,
+            at_least=run.different > seen.memory, only_nudge=seen.made < 2 and seen.old_states_in_a_row > run.distinct,
         )  # fmt: skip
 
     @classmethod
