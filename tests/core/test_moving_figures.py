@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.core.test_lists_and_limits import nudged, steps
 from tests.helpers import evaluate, first_level, record
 from trajectory_guard.core.durations import ages_in
 from trajectory_guard.core.policy import Level
@@ -200,3 +201,16 @@ def test_figures_that_are_too_many_to_follow_are_never_taken_for_noise() -> None
     table = "\n".join(f"node-{row} {row * 31}" for row in range(12))
     steps = [record("show", {}, f"{3 * n} s\n{table}\nrows loaded {n * n}", t=3.0 * n, dur=0.1) for n in range(20)]
     assert first_level(evaluate(steps), Level.NUDGE, Level.STOP) is None
+
+
+def test_a_debugger_that_steps_on_is_at_another_instruction() -> None:
+    """Masks take out addresses, as those of objects; two objects lie at least 16 bytes apart."""
+    at, shown = 0x555555400F50, []
+    for length in (9, 4, 2, 4, 4, 7, 5, 3, 4, 15, 1, 4):
+        shown.append(("debug_step", {}, f"0x{at:016x} in go() ()"))
+        at += length
+    assert nudged(evaluate(steps(shown))) is None
+    objects = [
+        ("make", {}, f"<Session object at 0x{0x7F3A2C1B5D30 + 48 * one:x}>") for one in (0, 7, 3, 12, 5, 9, 1, 4)
+    ]
+    assert nudged(evaluate(steps(objects))) is not None

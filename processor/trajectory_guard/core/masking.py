@@ -361,6 +361,22 @@ _FIRST_EPOCH: Final = 1_500_000_000
 _WHOLE_EPOCH: Final = re.compile(_EPOCH)
 
 
+def has_traceback(text: str) -> bool:
+    """Whether a text holds a traceback, or the report of a failed test.
+
+    Quick looks spare most answers a search that costs as much as masking them.
+    """
+    may = ", in " in text or "Traceback " in text or "E   " in text
+    return (may or ("at " in text and _PLACE.search(text) is not None)) and _TRACEBACK.search(text) is not None
+
+
+_TRACEBACK: Final = re.compile(
+    r"\bline \d+, in \b|^Traceback |^E   |^\s{0,8}at [^\s(]{1,200}\([^\s:]{1,200}:\d+\)", re.MULTILINE
+)
+_PLACE: Final = re.compile(r":\d+\)")
+"""The end of a line of a stack trace."""
+
+
 def masked_hash(result: str, *, error: bool = False) -> bytes:
     """Hash of an answer with its volatile parts masked: as JSON where it is JSON, else as text.
 

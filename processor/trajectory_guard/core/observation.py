@@ -71,14 +71,12 @@ class SameResultRun(Plain):
         self.misses = 0
 
     def update(self, seen: Observation, previous: int) -> bool:
-        """Add a step; returns True if only volatile parts are new.
-
-        An unknown call or result, or a change of data, ends the series.
+        """Add a step; an unknown call or result ends the series. Returns True if only volatile parts are new.
 
         Parameters:
             previous: index of the step that made this call last, -1 if none is remembered.
         """
-        if not seen.result or not seen.call or seen.changes_data:
+        if not seen.result or not seen.call:
             self.result, self.shape, self.masked = "", 0, ""
             self.distinct, self.different, self.calls, self.tools = 0, 0, (), ()
             return False
@@ -162,7 +160,6 @@ class Observation:
             was asked for, of several variants in turn.
         under_way: the results of this call show an age that grows by the time that passes between the calls.
         result_changed: the call was made before, and this time it returned another result.
-        changes_data: the call was not made before, and it is SQL that changes data, tables or rights.
         failed_alike_at: indices of the series of failures of this call, this one included, that differ in nothing but
             figures which go up and down; empty if they are few.
         varies: the newest steps were this very call, and returned a few values in no order, this one among them.
@@ -230,7 +227,6 @@ class Observation:
     may_measure = False
     under_way = False
     result_changed = False
-    changes_data = False
     failed_alike_at: tuple[int, ...] = ()
     varies = False
     repeats = 0

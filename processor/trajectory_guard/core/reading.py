@@ -13,7 +13,7 @@ from trajectory_guard.core.envelope import unfiltered
 from trajectory_guard.core.failures import complains, read_outcome, reads_as_error, signature_of
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, checksum, digest64, text_bytes
 from trajectory_guard.core.inquiry import ADVANCES
-from trajectory_guard.core.masking import masked_hash
+from trajectory_guard.core.masking import has_traceback, masked_hash
 from trajectory_guard.core.observation import BATCH_MASK, MAX_DENIALS, Observation, call_symbol
 from trajectory_guard.core.outcome import complaint_of
 from trajectory_guard.core.paraphrase import Vocabulary
@@ -53,6 +53,7 @@ from trajectory_guard.core.volatile import (
     REPEATS_TO_LEARN,
     STAMP,
     NoiseProfile,
+    addresses_in,
     is_checksum,
     is_volatile_throughout,
     learn,
@@ -61,11 +62,6 @@ from trajectory_guard.core.volatile import (
 from trajectory_guard.core.weighing import may_pass, weigh
 from trajectory_guard.core.written import figures_of, was_written
 
-_TRACEBACK: Final = re.compile(
-    r"\bline \d+, in \b|^Traceback |^E   |^\s{0,8}at [^\s(]{1,200}\([^\s:]{1,200}:\d+\)", re.MULTILINE
-)
-_PLACE: Final = re.compile(r":\d+\)")
-"""The end of a line of a stack trace."""
 _KEPT_FIGURES: Final = 64
 _ANSWER_WORDS: Final = 3
 _LAP_OF_MEASURES: Final = 8
@@ -120,7 +116,7 @@ class Reader:
         if unread and step.result and reads_as_error(step.result, seen.values):
             seen.signature = signature_of(seen)
         if run.same_results.update(seen, previous) and not seen.result_changed:
-            seen.progress = False
+            seen.progress = previous < 0 and changes_database(step.args, step.result or "")
         seen.may_measure = run.last_timed >= 0 and seen.index - run.last_timed < _LAP_OF_MEASURES
         if not seen.progress:
             weigh(run, seen, policy, self.settings.poll_patience)
@@ -177,9 +173,6 @@ class Reader:
         result, step = seen.step.result, seen.step
         if not seen.result or result is None:
             return
-        if seen.signature is None and not step.stated and changes_database(step.args, result):
-            seen.changes_data = seen.progress = True  # rows are not what it is made for
-            return
         if step.stated:
             seen.progress = seen.result not in run.history.results
             return
@@ -187,9 +180,10 @@ class Reader:
             run.note_dated(seen.call, _masked(result))
         if seen.outcome != EMPTY:
             self._form(seen, result)
-        if not result or seen.outcome in (EMPTY, DENIED) or seen.echo:
-            return
-        seen.progress = seen.result not in run.history.results and seen.form not in run.history.forms
+        if result and seen.outcome not in (EMPTY, DENIED) and not seen.echo:
+            seen.progress = seen.result not in run.history.results and seen.form not in run.history.forms
+        if not seen.progress and seen.signature is None:
+            seen.progress = changes_database(step.args, result)  # rows are not what it is made for
 
     def _form(self, seen: Observation, result: str) -> None:
         """Compute the symbol of the result without order, scores and the words of the request."""
@@ -231,11 +225,17 @@ class Reader:
             seen.result = UNKNOWN  # the rows that it took before are not among those of this time
         if not seen.result:
             return
-        if run.last_new_call > previous and not (by_guard or step.stated) and _gets_faster(state, seen):
+        other = history.results[previous] != seen.result
+        if (
+            (other or seen.outcome == ERROR)  # of an error the symbol is that of its masked form
+            and run.last_new_call > previous
+            and not (by_guard or step.stated)
+            and _gets_faster(state, seen)
+        ):
             seen.progress = seen.result_changed = True
             seen.form = UNKNOWN
             return
-        if history.results[previous] != seen.result and not history.returned(seen.call, seen.result):
+        if other and not history.returned(seen.call, seen.result):
             failed_before = seen.in_a_row and run.failure != NO_FAILURE
             failed_again = failed_before and seen.outcome == ERROR and not step.stated
             seen.fails_otherwise = failed_again and checksum(seen.signature or "") != run.failure
@@ -317,6 +317,8 @@ class Reader:
             run.note_dated(seen.call, masked)
         noise = noise and not (new_calls and was_written(run.written, text))
         noise = (noise and (makes or not profile.moves_on)) or profile.is_timed or (profile.reordered and not new_calls)
+        profile = profile._replace(addresses=addresses_in(text))
+        noise = noise and not profile.steps_on(known)
         if seen.in_a_row:
             before = Vocabulary(*known.vocabulary) if known is not None else Vocabulary()
             vocabulary, is_paraphrase = before.add(text)
@@ -373,13 +375,7 @@ def _gets_faster(state: TrajectoryState, seen: Observation) -> bool:
 
 def _masked(result: str) -> Symbol:
     """The symbol of a result without its volatile parts."""
-    return masked_hash(result, error=_has_traceback(result))
-
-
-def _has_traceback(text: str) -> bool:
-    """Whether ``_TRACEBACK`` matches: quick looks spare most answers a search that costs as much as masking them."""
-    may = ", in " in text or "Traceback " in text or "E   " in text
-    return (may or ("at " in text and _PLACE.search(text) is not None)) and _TRACEBACK.search(text) is not None
+    return masked_hash(result, error=has_traceback(result))
 
 
 def _name_command(run: Run, seen: Observation, plain: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final
 
@@ -173,10 +173,10 @@ def makes_something(tool: str, args: object) -> bool:
     >>> makes_something("get_updates", {}), makes_something("run", "SELECT 1")
     (False, False)
     """
-    return _is_maker(tool) or any(_INSERT.match(one) is not None for one in _statements(args))
+    return _is_maker(tool) or any(isinstance(one, str) and _INSERT.match(one) is not None for one in _values(args))
 
 
-_INSERT: Final = re.compile(r"insert\s", re.IGNORECASE)
+_INSERT: Final = re.compile(r"\s{0,20}insert\s", re.IGNORECASE)
 
 
 def changes_database(args: object, result: str) -> bool:
@@ -187,24 +187,27 @@ def changes_database(args: object, result: str) -> bool:
     >>> changes_database({"sql": "UPDATE a SET b = 1 WHERE c = 2"}, "UPDATE 0"), changes_database("create a logo", "ok")
     (False, False)
     """
-    for one in _statements(args):
-        found = _CHANGES.match(one)
+    for one in _values(args):
+        if not isinstance(one, str) or _MAY_CHANGE.match(one) is None:
+            continue
+        found = _CHANGES.match(_statement(one))
         if found is not None:
             rows = _WHOLE_NUMBER.findall(result[:MAX_COUNT_CHARS]) if found["rows"] else ()
             return not rows or any(int(number) for number in rows)
     return False
 
 
-def _statements(args: object) -> Iterator[str]:
-    """The texts of a request without the SQL comments above them."""
-    for one in _values(args):
-        if isinstance(one, str):
-            text = one[:_MAX_SQL_CHARS].lstrip()
-            while text.startswith(("--", "/*")):
-                text = text.partition("\n" if text[0] == "-" else "*/")[2].lstrip()
-            yield text
+def _statement(text: str) -> str:
+    """A text without the SQL comments above it."""
+    text = text[:_MAX_SQL_CHARS].lstrip()
+    while text.startswith(("--", "/*")):
+        text = text.partition("\n" if text[0] == "-" else "*/")[2].lstrip()
+    return text
 
 
+_MAY_CHANGE: Final = re.compile(
+    r"\s*(?:--|/\*|insert|update|delete|merge|create|alter|drop|grant|revoke|truncate|comment|do)", re.IGNORECASE
+)
 _CHANGES: Final = re.compile(
     r"""(?P<rows>insert\s+into|update\s+\S{1,200}\s+set|delete\s+from|merge\s+into)\s
     |(?:create|alter|drop)\s+(?:or\s+replace\s+)?
@@ -222,15 +225,15 @@ def takes_a_batch(args: object, result: str) -> bool:
     >>> takes_a_batch(purge, "DELETE 5000"), takes_a_batch(purge, "DELETE 0"), takes_a_batch("SELECT 1 LIMIT 1", "1")
     (True, False, False)
     """
-    for one in _statements(args):
-        if _CHANGES_ROWS.match(one) is not None:
-            bound = _ROW_BOUND.search(one)
+    for one in _values(args):
+        if isinstance(one, str) and _CHANGES_ROWS.match(one) is not None:
+            bound = _ROW_BOUND.search(one[:_MAX_SQL_CHARS])
             if bound is not None and bound[1] in _WHOLE_NUMBER.findall(result[:MAX_COUNT_CHARS]):
                 return True
     return False
 
 
-_CHANGES_ROWS: Final = re.compile(r"(?:delete|update)\s", re.IGNORECASE)
+_CHANGES_ROWS: Final = re.compile(r"\s{0,20}(?:delete|update)\s", re.IGNORECASE)
 _ROW_BOUND: Final = re.compile(r"\b(?:limit|top|first|rownum\s{0,4}<=?)\s{0,4}\(?([1-9]\d{0,8})\b", re.IGNORECASE)
 _WHOLE_NUMBER: Final = re.compile(r"(?<![\w.])\d{1,9}(?![\w.]\d)")
 _MAX_SQL_CHARS: Final = 4_096

@@ -150,7 +150,7 @@ class NoiseProfile(NamedTuple):
     order; ``reordered``: it is that of the answer before; ``vocabulary``: the words of all answers; ``earlier``: of
     the last answers that were new, the beginning of the masked form, and the symbol of the result;
     ``failures``: the ``AlikeFailures`` that the call is in; ``times``: ``times_in`` the newest answers, between which
-    something else was done.
+    something else was done; ``addresses``: those in the last answer, in memory.
     """
 
     masked: str
@@ -174,6 +174,7 @@ class NoiseProfile(NamedTuple):
     earlier: list[str] = []  # noqa: RUF012  never mutated
     failures: list[Any] = []  # noqa: RUF012  never mutated
     times: list[list[float]] = []  # noqa: RUF012  never mutated
+    addresses: list[int] = []  # noqa: RUF012  never mutated
 
     @property
     def shows_age(self) -> bool:
@@ -205,6 +206,12 @@ class NoiseProfile(NamedTuple):
     def with_times(self, times: list[float]) -> NoiseProfile:
         """This profile with the durations in one more answer."""
         return self._replace(times=[*self.times[1 - _KEPT_TIMES :], times])
+
+    def steps_on(self, before: NoiseProfile | None) -> bool:
+        """Whether an address has moved by less than any two objects lie apart: a debugger is at another instruction."""
+        known = before.addresses if before is not None else []
+        pairs = zip(known, self.addresses, strict=True) if len(known) == len(self.addresses) else ()
+        return any(0 < abs(now - then) < _ALIGNMENT for then, now in pairs)
 
     def has_advanced(self, shares: list[float]) -> bool:
         """Whether ``shares`` (see ``shares_in``) say that more is done than the answer before said, of as much."""
@@ -241,6 +248,23 @@ class NoiseProfile(NamedTuple):
             stride=stride, strides=strides, shares=shares, unordered=unordered,
             reordered=before is not None and bool(unordered) and before.unordered == unordered,
         )  # fmt: skip
+
+
+def addresses_in(result: str) -> list[int]:
+    """The addresses in memory that an answer names, up to ``_MAX_ADDRESSES``.
+
+    >>> addresses_in("0x0804932f 44 in subway.c")
+    [134517551]
+    """
+    if "0x" not in result:
+        return []
+    return [int(one[0], 16) for one in islice(_ADDRESS.finditer(result[:MAX_TEXT_CHARS]), _MAX_ADDRESSES)]
+
+
+_ADDRESS: Final = re.compile(r"\b0x[0-9a-fA-F]{4,16}\b")
+_MAX_ADDRESSES: Final = 4
+_ALIGNMENT: Final = 16
+"""Of what an allocator returns. The longest instruction of an x86 has 15 bytes."""
 
 
 def shares_in(result: str) -> list[float]:

@@ -10,7 +10,7 @@ from trajectory_guard.core.detectors.base import SERIES, TYPE_II, TYPE_III, Dete
 from trajectory_guard.core.inquiry import ADVANCES, FAR
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.text import clip_middle
-from trajectory_guard.core.tools import acts_on_view, is_communication, is_lookup, is_status_lookup
+from trajectory_guard.core.tools import acts_on_view, changes_database, is_communication, is_lookup, is_status_lookup
 from trajectory_guard.core.written import is_about_its_own
 
 _KNOWN_STEPS: Final = 10
@@ -92,14 +92,15 @@ def _is_batch(seen: Observation) -> bool:
 
     Never so for a state that the application supplies.
     """
-    tool = seen.step.tool_name
+    tool, text = seen.step.tool_name, seen.step.result or ""
     if seen.step.stated:
         return False
-    if is_communication(tool) or is_about_its_own(seen.step.result or "", seen.values):
+    if is_communication(tool):
+        return True
+    if seen.made < 2 and (changes_database(seen.step.args, text) or is_about_its_own(text, seen.values)):
         return True
     if seen.writes and seen.alike_items:
         return seen.same_results.different < _EDITS  # edits of one file, and not one look at it
-    text = seen.step.result or ""
     if len(seen.same_results.tools) > 1 or len(text) > _REPORT_CHARS or text.strip().count("\n") > _REPORT_LINES:
         return False
     if len(text) > _RECORD_CHARS or "\n" in text:
