@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from trajectory_guard.core.masking import is_volatile_key, mask_noise, mask_text, masked_hash
+from trajectory_guard.core.masking import _TRACEBACK, has_traceback, is_volatile_key, mask_noise, mask_text, masked_hash
 from trajectory_guard.core.outcome import (
     _REFUSAL,
     error_signature,
@@ -17,7 +17,6 @@ from trajectory_guard.core.outcome import (
     is_refusal,
     looks_like_error,
 )
-from trajectory_guard.core.reading import _TRACEBACK, _has_traceback
 from trajectory_guard.core.result_text import _DECIMAL, _may_hold_decimal
 from trajectory_guard.core.transient import _TRANSIENT_WORDS, is_transient
 from trajectory_guard.core.wordlists import ascii_beginnings, runs
@@ -303,7 +302,7 @@ def test_the_quick_look_for_decimals_overlooks_none(text: str) -> None:
 )
 def test_the_quick_look_for_tracebacks_overlooks_none(parts: list[str]) -> None:
     text = "".join(parts)
-    assert _has_traceback(text) == (_TRACEBACK.search(text) is not None)
+    assert has_traceback(text) == (_TRACEBACK.search(text) is not None)
 
 
 @pytest.mark.parametrize("name", ["pending", "transient"])

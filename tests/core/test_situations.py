@@ -28,10 +28,10 @@ STOPPED = {
     "thirteenth": set[str](),
     "fourteenth": {"recovers_late/recovers-after-5-same", "recovers_late/recovers-wrong-param-de"},
     "fifteenth": {
-        "batch_fail/link-checker-all-dead-ja", "batch_fail/csv-import-en-constraint-ids", "misc/ctf-wordlist",
+        "batch_fail/link-checker-all-dead-ja", "misc/ctf-wordlist",
     },
     "sixteenth": set[str](),
-    "seventeenth": {"nb/monte-carlo-seeds", "sec/brute-length-binary-search"},
+    "seventeenth": set[str](),
 }  # fmt: skip
 """Runs that are stopped and should not be. No other may join them."""
 
