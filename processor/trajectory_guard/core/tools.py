@@ -206,14 +206,14 @@ def _statement(text: str) -> str:
 
 
 _MAY_CHANGE: Final = re.compile(
-    r"\s*(?:--|/\*|insert|update|delete|merge|create|alter|drop|grant|revoke|truncate|comment|do)", re.IGNORECASE
+    r"\A\s*(?:--|/\*|insert|update|delete|merge|create|alter|drop|grant|revoke|truncate|comment|do)", re.IGNORECASE
 )
 _CHANGES: Final = re.compile(
-    r"""(?P<rows>insert\s+into|update\s+\S{1,200}\s+set|delete\s+from|merge\s+into)\s
+    r"""\A(?:(?P<rows>insert\s+into|update\s+\S{1,200}\s+set|delete\s+from|merge\s+into)\s
     |(?:create|alter|drop)\s+(?:or\s+replace\s+)?
     (?:(?:unique|temp|temporary|unlogged|external|foreign|materialized|recursive|event)\s+){0,3}
     (?:table|index|view|schema|database|function|procedure|trigger|policy|role|user|type|sequence|extension|domain)\s
-    |(?:grant|revoke)\s[^;]{1,400}?\s(?:on|to|from)\s|truncate\s+table\s|comment\s+on\s|do\s+\$""",
+    |(?:grant|revoke)\s[^;]{1,100}?\s(?:on|to|from)\s|truncate\s+table\s|comment\s+on\s|do\s+\$)""",
     re.IGNORECASE | re.VERBOSE,
 )
 
