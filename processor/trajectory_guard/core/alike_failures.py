@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Sequence
-from itertools import combinations, islice
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
+from trajectory_guard.core.durations import pairs_that_moved
 from trajectory_guard.core.fingerprints import checksum
 from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.written import figures_of
@@ -117,5 +118,5 @@ def _approaches(values: tuple[float, ...], goals: set[float]) -> bool:
 
 def _trend(values: Sequence[float]) -> float:
     """How many more of the pairs of unequal values rise than fall, as a share of them."""
-    rising = [now > then for then, now in combinations(values, 2) if now != then]
-    return (2 * sum(rising) - len(rising)) / len(rising) if rising else 0.0
+    rising, falling = pairs_that_moved(values)
+    return (rising - falling) / (rising + falling) if rising or falling else 0.0

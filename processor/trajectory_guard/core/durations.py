@@ -33,12 +33,11 @@ def ages_in(result: str) -> list[float]:
     """
     found: list[float] = []
     for match in _AGE.finditer(result[:MAX_FIGURE_CHARS]):
-        key, number = match["key"], match["number"]
-        if key is None:
+        if match["key"] is None:
             parts = [float(part) for part in _AGE_PARTS.findall(match[0])]
             found.append(sum(part * 60.0**place for place, part in enumerate(reversed(parts))))
-        elif is_volatile_key(key) and float(number) < _MAX_AGE:
-            found.append(float(number) / (1_000 if key.lower().endswith(("ms", "millis", "milliseconds")) else 1))
+        else:
+            found += _of_member(match)
         if len(found) == MAX_FIGURES:
             break
     return found
@@ -81,18 +80,25 @@ def times_in(result: str) -> list[float]:
     """
     found: list[float] = []
     for match in _TIME.finditer(result[:MAX_FIGURE_CHARS]):
-        key = match["key"]
         if match["rate"]:
             number, prefix = _RATE_PARTS.findall(match["rate"])[0]
             rate = float(number.replace(",", ".")) * 1_000.0 ** " kMGT".index(prefix.replace("K", "k") or " ")
             if rate:
                 found.append(1.0 / rate)
-        elif key is None:
+        elif match["key"] is None:
             parts = [float(number.replace(",", ".")) * _seconds(unit) for number, unit in _TIME_PARTS.findall(match[0])]
             found.append(sum(parts))
-        elif is_volatile_key(key) and float(match["number"]) < _MAX_AGE:
-            found.append(float(match["number"]) * (0.001 if _MILLISECONDS.search(key) else 1.0))
+        else:
+            found += _of_member(match)
     return found if len(found) <= MAX_FIGURES else []
+
+
+def _of_member(match: re.Match[str]) -> list[float]:
+    """The duration, seconds, that a member of a JSON object states; none if it has no name of one, or is a date."""
+    number = float(match["number"])
+    if number >= _MAX_AGE or not is_volatile_key(match["key"]):
+        return []
+    return [number / 1_000 if _MILLISECONDS.search(match["key"]) else number]
 
 
 def keep_falling(times: Sequence[Sequence[float]]) -> bool:
@@ -115,10 +121,20 @@ def keep_falling(times: Sequence[Sequence[float]]) -> bool:
 def _falls(values: Sequence[float], by_chance: float) -> bool:
     """One-sided test of Mann and Kendall; ``by_chance``: how probable a wrong yes may be."""
     number = len(values)
-    falling = sum((then > now) - (then < now) for then, now in combinations(values, 2))
+    rising, falling = pairs_that_moved(values)
     deviation = sqrt(number * (number - 1) * (2 * number + 5) / 18)
     needed = NormalDist().inv_cdf(1 - by_chance)
-    return falling >= needed * deviation and values[-1] <= _LESS * median(values[:-1])
+    return falling - rising >= needed * deviation and values[-1] <= _LESS * median(values[:-1])
+
+
+def pairs_that_moved(values: Sequence[float]) -> tuple[int, int]:
+    """How many of the pairs of an earlier and a later value rise, and how many fall.
+
+    >>> pairs_that_moved([3.0, 1.0, 2.0, 2.0])
+    (2, 3)
+    """
+    pairs = list(combinations(values, 2))
+    return sum(now > then for then, now in pairs), sum(now < then for then, now in pairs)
 
 
 def _seconds(unit: str) -> float:

@@ -53,7 +53,6 @@ from trajectory_guard.core.volatile import (
     REPEATS_TO_LEARN,
     STAMP,
     NoiseProfile,
-    addresses_in,
     is_checksum,
     is_volatile_throughout,
     learn,
@@ -317,7 +316,6 @@ class Reader:
             run.note_dated(seen.call, masked)
         noise = noise and not (new_calls and was_written(run.written, text))
         noise = (noise and (makes or not profile.moves_on)) or profile.is_timed or (profile.reordered and not new_calls)
-        profile = profile._replace(addresses=addresses_in(text))
         noise = noise and not profile.steps_on(known)
         if seen.in_a_row:
             before = Vocabulary(*known.vocabulary) if known is not None else Vocabulary()
@@ -364,7 +362,7 @@ def _is_put_off_again(run: Run, seen: Observation) -> bool:
 
 
 def _gets_faster(state: TrajectoryState, seen: Observation) -> bool:
-    """Whether a duration in the results of this call falls, between which something else was done: it is tuned."""
+    """Take in the durations of a result, since whose predecessor something else was done; whether one keeps falling."""
     key, times = seen.call.hex(), times_in(seen.step.result or "")
     if not times:
         return False

@@ -136,8 +136,8 @@ def is_reading(result: str) -> bool:
     >>> is_reading('{"mean_wait": 43.38, "p_block": 0.014}'), is_reading("no relevant documents, best score 0.31")
     (True, False)
     """
-    decimals = len(_DECIMAL.findall(result[:MAX_FORM_CHARS]))
-    return decimals > 0 and len(WORD.findall(_DECIMAL.sub(" ", result[:MAX_FORM_CHARS]))) <= _WORDS_A_DECIMAL * decimals
+    words, decimals = _DECIMAL.subn(" ", result[:MAX_FORM_CHARS])
+    return decimals > 0 and len(WORD.findall(words)) <= _WORDS_A_DECIMAL * decimals
 
 
 _WORDS_A_DECIMAL: Final = 3

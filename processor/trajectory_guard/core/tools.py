@@ -205,6 +205,7 @@ def _statement(text: str) -> str:
     return text
 
 
+# a quick look: most requests are no SQL
 _MAY_CHANGE: Final = re.compile(
     r"\A\s*(?:--|/\*|insert|update|delete|merge|create|alter|drop|grant|revoke|truncate|comment|do)", re.IGNORECASE
 )

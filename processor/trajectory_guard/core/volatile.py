@@ -223,7 +223,7 @@ class NoiseProfile(NamedTuple):
         )
 
     def at_time(self, before: NoiseProfile | None, result: str, at: float) -> NoiseProfile:
-        """This profile with the ages and figures of ``result``, compared with those that the call showed before."""
+        """This profile with the ages, figures and addresses of ``result``, compared with those shown before."""
         ages = ages_in(result)
         form, figures = figures_in(result)
         shares = shares_in(result)
@@ -245,7 +245,7 @@ class NoiseProfile(NamedTuple):
                 strides = _strides(before, stride)
         return self._replace(
             ages=ages, figures=figures, form=form, at=at, kept=kept, timed=timed, since=since, grown=grown,
-            stride=stride, strides=strides, shares=shares, unordered=unordered,
+            stride=stride, strides=strides, shares=shares, unordered=unordered, addresses=addresses_in(result),
             reordered=before is not None and bool(unordered) and before.unordered == unordered,
         )  # fmt: skip
 
