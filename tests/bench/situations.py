@@ -34,6 +34,7 @@ SETS: Final = (
     "fifteenth",
     "sixteenth",
     "seventeenth",
+    "eighteenth",
 )
 """See ``tests/data/README.md``: which of them the rules were tuned on."""
 
