@@ -50,6 +50,25 @@ NOISE: list[tuple[str, str, str]] = [
     ("epoch", "ts 1700000000", "ts 1712345678"),
     ("epoch ms", "seen 1700000000123", "seen 1712345678456"),
     ("spacing", "a  b\n", "a b"),
+    ("random id", "request 8VNH87UX8QkvKsC2z0", "request CHcRFwqz6HS7MPBaNG"),
+    ("random id in capitals", "context YC1KIL2HYRMPCD0CRHCGMWCRZR", "context ERKDPVFLS8WNNOHXV9HLZYJGYN"),
+    ("random id with a prefix", "pi_3MtwBwLkdIwHu7ix28a3tqPa", "pi_9KxQ2cVbRz7Pm4Wd5nE8uYh1"),
+    ("long number", "Support ID: 147548474579080751", "Support ID: 644949093523358234"),
+    ("id of a request in capitals", "Request ID: 8812", "Request ID: 71"),
+    ("glog", "E0528 23:39:48.411370   1117 memcache.go:265] no", "E0528 23:40:03.197558    407 memcache.go:265] no"),
+    (
+        "reference of Playwright",
+        '- button "Go" [ref=e31] [cursor=pointer]',
+        '- button "Go" [ref=s2e5] [cursor=pointer]',
+    ),
+    ("reference of DevTools", "page\n uid=1_23 button Go", "page\n uid=4_7 button Go"),
+    ("token of a form", '<input name="_csrf" value="By2AW+X9/w">', '<input name="_csrf" value="Dkb+tVThDH">'),
+    ("token of Rails", '<meta name="csrf-token" content="abc/+d==">', '<meta name="csrf-token" content="Zq7/x==">'),
+    (
+        "state of a login",
+        "https://a.example/?state=abcdEFGHijklMNOPqrstUVWX",
+        "https://a.example/?state=Zbcd" + "q" * 20,
+    ),
 ]
 """Volatile in every answer."""
 
@@ -102,6 +121,15 @@ TELLING: list[tuple[str, str, str]] = [
     ("line of TypeScript", "app.ts(17,5): error TS1005: ';' expected", "app.ts(21,5): error TS1005: ';' expected"),
     ("place in TypeScript", "src/app.ts:17: let one", "src/app.ts:21: let one"),
     ("word of hex letters", "deadbeef cafe facade", "deadbeef cafe decade"),
+    ("camel case", "getElementsByClassName2", "getElementsByClassName3"),
+    ("algorithm", "sha256WithRSAEncryption", "sha512WithRSAEncryption"),
+    ("file in capitals", "ABCDEFGHIJKLMNOP1", "ABCDEFGHIJKLMNOP2"),
+    ("part of a list", "chunk_0001_part_0002", "chunk_0001_part_0003"),
+    ("state of a list", "https://a.example/?state=needs_review_by_a_team", "https://a.example/?state=open"),
+    ("large number", "20! = 2432902008176640000", "21! = 51090942171709440000"),
+    ("policy in words", "policy=keep", "policy=drop"),
+    ("account number", "account 4417123456789113", "account 4417123456789114"),
+    ("reference in a text", "see ref=e31", "see ref=e32"),
 ]
 """Never volatile."""
 

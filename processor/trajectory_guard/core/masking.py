@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from hashlib import blake2b, sha256
 from itertools import islice
+from string import ascii_letters, digits
 from typing import Any, Final
 from zlib import crc32
 
@@ -42,10 +43,11 @@ _FILE_CLOCK: Final = r"[T_-]\d{2}[_-]?\d{2}[_-]?\d{2}(?!\d)(?:[._-]\d{3,6}(?!\d)
 """As in the names of logs and dumps, where a colon must not stand."""
 _DATE: Final = (
     rf"\d{{4}}[-/]\d{{2}}[-/]\d{{2}}(?:[Tt ](?:{_CLOCK})|{_FILE_CLOCK})?|\d{{8}}{_FILE_CLOCK}"
+    rf"|[DIWEF]\d{{4}} {_SECONDS_CLOCK} {{1,7}}\d{{1,9}}\b"
     rf"|{_WRITTEN_DATE}(?: ?{_CLOCK})?(?: [A-Z]{{3,4}})?(?: \d{{4}}\b)?"
 )
 _STAMP: Final = (
-    rf"\d{{4}}[-/]\d{{2}}[-/]\d{{2}}[Tt ]{_SECONDS_CLOCK}"
+    rf"\d{{4}}[-/]\d{{2}}[-/]\d{{2}}[Tt ]{_SECONDS_CLOCK}|[DIWEF]\d{{4}} {_SECONDS_CLOCK} {{1,7}}\d{{1,9}}\b"
     rf"|{_WRITTEN_DATE} ?{_SECONDS_CLOCK}(?: [A-Z]{{3,4}})?(?: \d{{4}}\b)?"
 )
 _UUID: Final = r"(?P<uuid>\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b)"
@@ -58,6 +60,13 @@ _HEX: Final = (
     r"|\b[a-z]{2,8}_(?=[A-Za-z]{0,64}\d)[0-9A-Za-z]{16,64}\b)"
 )
 _LONG_HEX: Final = r"(?P<hex>\b(?=[0-9a-fA-F]{16})(?=[0-9a-fA-F]*\d)(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{16,64}\b)"
+RANDOM: Final = (
+    r"(?P<hex_>(?<![^\W_])(?=\w{16})(?:[A-Za-z]{1,12}_){0,2}(?=[A-Za-z]{0,12}\d)(?=[A-Za-z0-9]{16})"
+    r"(?:(?:[a-z]{1,5}(?![a-z])|[A-Z]{1,12}(?![A-Z])|\d{1,5}(?!\d)){5,128})(?![^\W_]))"
+)
+"""An id of random letters and digits, as of a request or a payment: at least 16, and no long stretch of one kind."""
+_REF: Final = r"(?P<ref>(?:(?<=\[ref=)(?:[sf]\d{1,6})?e\d{1,6}|(?<=\suid=)\d{1,6}_\d{1,6})\b)"
+"""The name of an element in one snapshot of a page, by the servers of Playwright and of Chrome's developer tools."""
 _EPOCH: Final = r"(?P<epoch>\b1[5-9]\d{8}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b)"
 _SHORT_TIME: Final = (
     r"(?:(?:ns|us|µs|ms|msec|millis(?:econds?)?|s|[Ss](?:ecs?|econd[eis]?|econdes|ek(?:unden?)?|egundos?|aniye)|sn"
@@ -72,10 +81,10 @@ _LASTED_SHORT: Final = rf"(?P<lasted>{_COMPOUND}\b{_TIME}{_SHORT_TIME}{_SINCE})"
 LASTED_INSIDE: Final = rf"(?P<lasted__>(?<=[^\W\da-zA-Z_]){_TIME}{_SHORT_TIME})"
 RATE: Final = r"(?P<rate>\b\d+(?:[.,]\d+)? ?(?:[kKMGT]i?)?(?:B|bit|it)/s(?:ec)?\b)"
 """Of a transfer or a progress bar. Other rates, of wind or of requests, are readings."""
-_NUMBERED: Final = r")(?: ?(?:id|no|number|num|count))?[ :=#.(\[]{1,3}\d+(?:\.\d+)?\b)"
+_NUMBERED: Final = r")(?i: ?(?:id|no|number|num|count))?[ :=#.(\[]{1,3}\d+(?:\.\d+)?\b)"
 _COUNTED: Final = (
     r"(?:attempt|retry|retries|try|tries|pid|process|thread|tid|req(?:uest)?|trace|span|session|seed|nonce|timestamp"
-    r"|(?<!\.)ts|(?:duration|elapsed|latency|took)_ms)"
+    r"|(?<!\.)ts|support(?= id\b)|(?:duration|elapsed|latency|took)_ms)"
 )
 _ATTEMPT: Final = r"(?P<count>\b(?=[adelnprstADELNPRST])(?i:" + _COUNTED + _NUMBERED
 _POSITION: Final = (
@@ -93,7 +102,9 @@ def _any(inside: str, first: str, *forms: str) -> re.Pattern[str]:
     Parameters:
         first: the characters with which one of ``forms`` can begin: at all others nothing has to be tried.
     """
-    return re.compile(rf"(?<=\w)(?=[\dJFMASONDTW/\\])(?:{inside})|(?<!\w)(?=[{first}])(?:{'|'.join(forms)})")
+    return re.compile(
+        rf"(?<=\w)(?=[\dJFMASONDTW/\\])(?:{inside})|(?<!\w)(?:(?=[{first}])(?:{'|'.join(forms)})|{RANDOM})"
+    )
 
 
 _TIMES: Final = (rf"(?P<date>{_DATE})", rf"(?P<clock>\b{_CLOCK})")
@@ -101,12 +112,12 @@ _STAMPS: Final = (rf"(?P<date>{_STAMP})", rf"(?P<clock>\b{_SECONDS_CLOCK})")
 _ALL: Final = _any(
     rf"(?P<date_>{_DATE})|{_TMP_INSIDE}|{LASTED_INSIDE}",
     r"\d#/\\a-zA-FIJLMNOPRSTW",
-    _UUID, *_TIMES, _TMP, _ADDRESS, _HEX, _EPOCH, RATE, LASTED, _CELL, _ATTEMPT, _SYSLOG, _POSITION, _BUILD_STEP,
+    _UUID, *_TIMES, _TMP, _ADDRESS, _HEX, _EPOCH, _REF, RATE, LASTED, _CELL, _ATTEMPT, _SYSLOG, _POSITION, _BUILD_STEP,
 )  # fmt: skip
 _NOISE: Final = _any(
     rf"(?P<date_>{_STAMP})|{_TMP_INSIDE}|{LASTED_INSIDE}",
-    r"\d/\\a-flnprstA-FJLMNOPRSTW",
-    _UUID, *_STAMPS, _TMP, _ADDRESS, _LONG_HEX, _EPOCH, RATE, _LASTED_SHORT, _ATTEMPT, _SYSLOG,
+    r"\d/\\a-flnprstA-FIJLMNOPRSTW",
+    _UUID, *_STAMPS, _TMP, _ADDRESS, _LONG_HEX, _EPOCH, _REF, RATE, _LASTED_SHORT, _ATTEMPT, _SYSLOG,
 )  # fmt: skip
 _HAS_DIGIT: Final = re.compile(r"\d")
 
@@ -120,7 +131,7 @@ def mask_text(text: str) -> str:
     >>> mask_text("attempt 4: timed out after 30.2s at 2026-03-01T10:00:00Z, see req_011CSHoEeqs5C35K2UUq")
     '<count>: timed out after <lasted> at <date>, see <hex>'
     """
-    text = _of_this_moment(_with_single_spaces(text))
+    text = of_this_moment(_with_single_spaces(text))
     if _HAS_DIGIT.search(text) is None:
         return text
     if ":" in text or "==" in text:
@@ -144,25 +155,26 @@ def mask_noise(text: str) -> str:
     """
     if text.isalpha():
         return text
-    text = _of_this_moment(_with_single_spaces(text))
+    text = of_this_moment(_with_single_spaces(text))
     return _NOISE.sub(_kind, text) if _may_hold_noise(text) else text
 
 
-def _of_this_moment(text: str) -> str:
-    """``text`` without the sessions, tokens and signatures in the queries of its URLs: each request gets others.
+def of_this_moment(text: str) -> str:
+    """``text`` without the sessions, tokens and signatures in queries and forms: each request gets others.
 
     >>> mask_noise("Please sign in: https://a.example/wall?to=orders&sess=abcab8166f")
     'Please sign in: https://a.example/wall?to=orders&sess=<query>'
     """
-    return _OF_THIS_MOMENT.sub("\\1<query>", text) if "?" in text else text
+    return _OF_THIS_MOMENT.sub("\\1<query>", text) if "=" in text else text
 
 
 _OF_THIS_MOMENT: Final = re.compile(
-    r"""([?&](?:(?:j|php)?sess(?:ion)?(?:_?id)?|sid|_?(?:csrf|xsrf)(?:_?token)?|(?:access_|auth_|security_)?token|nonce
-    |sig|signature|expires|key-pair-id|policy|googleaccessid|x-(?:amz|goog)-[a-z-]{4,20}|(?:ts?|_)(?==1\d{9})|(?:cb|rnd|rand)(?==\d{8}))=)[^\s&"'<>)\]}]{1,4096}""",
+    r"""((?:name|id)=["'][\w-]{0,30}(?:csrf|xsrf|verificationtoken|authenticity_token|viewstate|nonce)[\w-]{0,30}["'][^<>]{0,60}\s(?:value|content)=["']
+    |(?:[?&]|(?<![^\s"'])(?=_?[cx]srf))(?:(?:j|php)?sess(?:ion)?(?:_?id)?|sid|_?(?:csrf|xsrf)(?:_?token)?|(?:access_|auth_|security_)?token|nonce
+    |(?:state|code_challenge)(?==[a-z\d]{20})|sig|signature|expires|key-pair-id|policy|googleaccessid|x-(?:amz|goog)-[a-z-]{4,20}|(?:_?ts?|_)(?==1\d{9})|(?:cb|rnd|rand)(?==\d{8}))=)[^\s&"'<>)\]}]{1,4096}""",
     re.ASCII | re.IGNORECASE | re.VERBOSE,
 )
-"""As web servers, the signed URLs of AWS, Google Cloud and Azure, and pages against caches name them."""
+"""As web servers, frameworks for forms, signed URLs of AWS, Google Cloud and Azure, and pages against caches say."""
 
 
 def volatile_parts(text: str) -> list[str]:
@@ -243,11 +255,14 @@ def _may_hold_noise(text: str) -> bool:
         return False
     if b"0x" in data or b"]:" in data or b"tmp/" in data or b"Temp\\" in data or b"B/s" in data or b"it/s" in data:
         return True
+    if b"[ref=" in data or b" uid=" in data:
+        return True
     noisy = b"0s" in shape or b"0 s" in shape or b"0:00:00" in shape or b"0000000000" in shape
     if noisy and _NOISY_NUMBER.search(text) is not None:
         return True
-    shape = data.translate(_HEX_DIGITS)
-    if b"ffffffffffffffff" in shape or b"ffffffff-ffff-" in shape:
+    shape = data.translate(_LETTERS_AND_DIGITS)
+    long = b"xxxxxxxxxxxxxxxx" in shape or b"xxxxxxxx-xxxx-" in shape
+    if long and _LONG_ID.search(text) is not None:
         return True
     shape = data.translate(_NAME_ENDS)
     named = [one for one in _NUMBERS_AFTER_NAME if one in shape and _follows_name(data, shape, one)]
@@ -270,7 +285,9 @@ def _may_hold_noise_in_any_script(text: str) -> bool:
         return False
     if "0x" in text or "]:" in text or "tmp/" in text or "Temp\\" in text or "B/s" in text or "it/s" in text:
         return True
-    if _NOISY_NUMBER.search(text) is not None or _HEX_RUN.search(text) is not None:
+    if "[ref=" in text or " uid=" in text:
+        return True
+    if _NOISY_NUMBER.search(text) is not None or _LONG_ID.search(text) is not None:
         return True
     for number in _NUMBER_AFTER_WORD.finditer(text):
         if _NAMES_NUMBER.search(text, max(0, number.start() - _MAX_NAME_CHARS), number.end()) is not None:
@@ -283,7 +300,6 @@ _OTHER: Final = re.compile(r"[^\D0-9]|[\u0130\u0131\u017f]")
 """Digits beyond ASCII, and the letters that are an ``i`` or an ``s`` regardless of case."""
 _DIGITS_AND_UNITS: Final = bytes.maketrans(b"123456789mnudgS\xc2\xd0\xd1\xe3\xe6\xe7\xeb\xec", b"0" * 9 + b"s" * 14)
 """Digits become one, and so do the first bytes of the units in ``_NOISY_NUMBER``."""
-_HEX_DIGITS: Final = bytes.maketrans(b"0123456789abcdeABCDEF", b"f" * 21)
 _NAMES: Final = tuple(
     (
         b"attempt retry retries try tries pid process thread tid req request trace span session seed nonce timestamp ts"
@@ -297,8 +313,10 @@ _NAME_ENDS: Final = bytes.maketrans(
 """Digits become one, marks before a number too, and so do the letters with which ``_NAMES`` end."""
 _NUMBERS_AFTER_NAME: Final = (b"t 0", b"t  0", b"t   0")
 _NOISY_NUMBER: Final = re.compile(rf"\dm ?\d|\d(?::\d{{2}}:\d{{2}}|\d{{9}}| ?{_SHORT_TIME})")
-_HEX_RUN: Final = re.compile(r"[0-9a-fA-F][0-9a-fA-F]{7}(?:[0-9a-fA-F]{8}|-[0-9a-fA-F]{4}-)")
+_LONG_ID: Final = re.compile(rf"[0-9a-fA-F][0-9a-fA-F]{{7}}(?:[0-9a-fA-F]{{8}}|-[0-9a-fA-F]{{4}}-)|{RANDOM}")
 """A long id or the head of a uuid. A short hash, as in most listings, is nothing that the masks would replace."""
+_ALPHANUMERIC: Final = (ascii_letters + digits).encode()
+_LETTERS_AND_DIGITS: Final = bytes.maketrans(_ALPHANUMERIC, b"x" * len(_ALPHANUMERIC))
 _MARK: Final = r"[ :=#.(\[]"
 _LETTER: Final = r"(?<=[^\W\d_]"
 _NUMBER_AFTER_WORD: Final = re.compile(rf"{_MARK}(?:{_LETTER}{_MARK})|{_LETTER}{_MARK}{{2}})|{_LETTER}{_MARK}{{3}}))\d")
@@ -317,7 +335,7 @@ _VOLATILE_KEY: Final = re.compile(
     |session|sessionid|correlation|messageid|rss|ttl|random|time|age|idle)
     (?:_(?:s|secs?|seconds?|ms|millis|us|ns|mins?|minutes?|h|hours?))?$
     |^.*(?:_at|_ts|_ms|_time|timestamp|_id_trace|durationms|elapsedms|request_?id|trace_?id|span_?id|session_?id
-    |message_?id|correlation_?id|_pid|мс|мсек|毫秒|ミリ秒|밀리초|(?:耗时|用时|処理時間|소요_?시간|dauer|durée|duración|duração|durata)(?:_?ms)?)$""",
+    |message_?id|correlation_?id|_pid|(?:access|refresh|id|[cx]srf|session|auth|bearer|upload)_?token|[cx]srf|jwt|мс|мсек|毫秒|ミリ秒|밀리초|(?:耗时|用时|処理時間|소요_?시간|dauer|durée|duración|duração|durata)(?:_?ms)?)$""",
     re.VERBOSE | re.IGNORECASE,
 )
 _NAME_CHARS: Final = 128  # longer keys are data, not names

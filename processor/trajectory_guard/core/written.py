@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final
 
 from trajectory_guard.core.fingerprints import checksum
-from trajectory_guard.core.masking import volatile_parts
+from trajectory_guard.core.masking import RANDOM, volatile_parts
 
 _WORD: Final = re.compile(r"\w+")
 _ASCII_FIGURE: Final = re.compile(r"\b[A-Za-z_]*\d\w*", re.ASCII)
@@ -58,5 +58,5 @@ def is_about_its_own(result: str, values: Sequence[str]) -> bool:
 _MAX_ID_CHARS: Final = 400
 _MAX_IDS: Final = 8
 _TOKEN: Final = re.compile(
-    r"(?<![^\W_])(?:0x)?(?=[a-fA-F-]{0,36}\d)(?=[\d-]{0,36}[a-fA-F])[0-9a-fA-F-]{7,64}(?![^\W_])"
+    r"(?<![^\W_])(?:0x)?(?=[a-fA-F-]{0,36}\d)(?=[\d-]{0,36}[a-fA-F])[0-9a-fA-F-]{7,64}(?![^\W_])|" + RANDOM
 )
