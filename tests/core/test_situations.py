@@ -9,7 +9,7 @@ from tests.bench.situations import HIDDEN, SETS, Outcome, evaluate_situation, si
 FLOORS = {"given": 0.95, "first": 0.95, "second": 0.95, "third": 0.95, "fourth": 0.94, "fifth": 0.97, "sixth": 0.96,
           "seventh": 0.93, "eighth": 0.90, "ninth": 0.86, "tenth": 0.88, "eleventh": 0.83,
           "twelfth": 0.85, "thirteenth": 0.72, "fourteenth": 0.80,
-          "fifteenth": 0.89, "sixteenth": 0.88, "seventeenth": 0.83, "eighteenth": 0.72}  # fmt: skip
+          "fifteenth": 0.89, "sixteenth": 0.88, "seventeenth": 0.87, "eighteenth": 0.73}  # fmt: skip
 """Share that has to come out right. ``tests/data/README.md`` says which were at hand when the rules were written."""
 STOPPED = {
     "given": set[str](),
@@ -32,7 +32,7 @@ STOPPED = {
     },
     "sixteenth": set[str](),
     "seventeenth": set[str](),
-    "eighteenth": {"abtest/toggle-flag-measure"},
+    "eighteenth": set[str](),
 }  # fmt: skip
 """Runs that are stopped and should not be. No other may join them."""
 

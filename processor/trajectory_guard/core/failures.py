@@ -92,8 +92,14 @@ def signature_of(seen: Observation) -> str | None:
 
 
 def line_of(seen: Observation) -> str:
-    """The line that states an error, masked, with the words of the request; empty if the step shows no error."""
-    return (error_signature(seen.step.result, seen.step.error_class) or "") + _asked_for(seen)
+    """The line that states an error, masked, with the words of the request; empty if the step shows no error.
+
+    The name of the tool is none of its words: a server that has no such tool says the same of each name that is tried.
+    """
+    line = error_signature(seen.step.result, seen.step.error_class) or ""
+    if seen.tool in line:
+        line = line.replace(seen.tool, "<tool>")
+    return line + _asked_for(seen)
 
 
 def _asked_for(seen: Observation) -> str:

@@ -18,6 +18,7 @@ from typing import Final
 from zlib import crc32
 
 from trajectory_guard.core.fingerprints import checksum
+from trajectory_guard.core.masking import of_this_moment
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.plain import Plain
 from trajectory_guard.core.result_text import MAX_FORM_CHARS, WORD
@@ -153,6 +154,10 @@ class Inquiry(Plain):
         if seen.tool != self.tool:
             self.tool, self.parts, self.seen, self.values, self.answer, self.places = seen.tool, (), (), (), "", ()
         texts = tuple(values[:_MAX_VALUES])
+        for text in texts:
+            if "=" in text:
+                texts = tuple(map(of_this_moment, texts))
+                break
         if len(texts) > 1:  # a request id and a time beside what is asked for say nothing of it
             texts = tuple([text for text in texts if text.isalpha() or not _is_nonce(text)]) or texts
         seen.request = checksum("\0".join(texts))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core.alike_failures import AlikeFailures
-from trajectory_guard.core.durations import ages_in, keep_falling, times_in
+from trajectory_guard.core.durations import ages_in, keep_falling, measures, times_in
 from trajectory_guard.core.envelope import unfiltered
 from trajectory_guard.core.failures import complains, read_outcome, reads_as_error, signature_of
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, checksum, digest64, text_bytes
@@ -246,6 +246,8 @@ class Reader:
             else:
                 seen.result = self._normalise_volatile(state, run, seen, previous)
             seen.noisy = history.results[previous] == seen.result or seen.result not in (exact, UNKNOWN)
+            if seen.noisy and seen.outcome == SUCCESS and measures((step.result or "").strip()):
+                run.last_timed = seen.index
             seen.progress = seen.result_changed = not (seen.noisy or put_off) and seen.outcome != DENIED
             if seen.result_changed or put_off:
                 seen.form = UNKNOWN

@@ -10,7 +10,7 @@ from trajectory_guard.core.detectors.base import SERIES, TYPE_II, DetectionResul
 from trajectory_guard.core.detectors.insanity import Insanity, is_silent_command, is_value
 from trajectory_guard.core.inquiry import FAR
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.result_text import is_acknowledgement
+from trajectory_guard.core.result_text import hits_form, is_acknowledgement
 from trajectory_guard.core.steps import EMPTY
 from trajectory_guard.core.tools import is_communication, is_lookup
 from trajectory_guard.core.written import holds_token
@@ -18,6 +18,7 @@ from trajectory_guard.core.written import holds_token
 _CALLS: Final = 6
 _EXPLORED: Final = 9
 _PAST_END: Final = 8
+_ROWS_OF_A_PAGE: Final = 3
 
 
 class SameAnswer(Detector):
@@ -28,9 +29,9 @@ class SameAnswer(Detector):
     times. Where each call asks for something that was not asked for before, the calls are a list of look-ups, and never
     count; nor do calls that hand over new texts, if their answer names a file of the request. Where each is the next
     page, offset or hour, or follows a cursor, thirty in a row count, and slowly eight empty ones where pages before
-    them held something: not if the answers hold ids or checksums, which may be what was asked for. Messages, single
-    values, actions and commands that return nothing at all, and answers that may acknowledge an action never count.
-    Errors have rules of their own.
+    them held something, or six pages that list the same things: not if other answers hold ids or checksums, which may
+    be what was asked for. Messages, single values, actions and commands that return nothing at all, and answers that
+    may acknowledge an action never count. Errors have rules of their own.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> fires("same_answer", (f"ocr(image=scan.png, dpi={dpi}) -> [empty] []" for dpi in (150, 200, 300, 400, 600, 96)))
@@ -54,8 +55,9 @@ class SameAnswer(Detector):
     def update(self, seen: Observation) -> DetectionResult | None:
         """Look at the current series of equal answers."""
         far = min(seen.advances, seen.alike)
+        listed = far >= _CALLS and seen.has_found and _is_page(seen)
         enough = far >= (_PAST_END if seen.has_found and seen.outcome == EMPTY else FAR)
-        if enough and not holds_token(seen.step.result or ""):
+        if listed or (enough and not holds_token(seen.step.result or "")):
             certainty = Certainty.LIKELY if far >= FAR else Certainty.ACKNOWLEDGED
             return self.found(
                 seen, 1.0, "same_answer", certainty, count=seen.alike, first_step=seen.alike_first, varied=True,
@@ -86,6 +88,12 @@ class SameAnswer(Detector):
         count once, and no more are known to differ than are remembered.
         """
         return f"At least {found.calls} different calls in a row got the same answer; {call} returned {answer}."
+
+
+def _is_page(seen: Observation) -> bool:
+    """Whether the result lists several things, which no acknowledgement of a write does."""
+    rows = hits_form(seen.step.result or "", seen.values).split("\n") if seen.listed else ()
+    return len(set(rows)) >= _ROWS_OF_A_PAGE
 
 
 _NO_VALUE: Final = frozenset(("", "null", "none", "undefined"))

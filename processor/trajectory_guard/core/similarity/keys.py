@@ -31,8 +31,10 @@ _KNOB: Final = re.compile(
     |threads|parallelism|concurrency
     |(?:slow_?mo|wait|delay|pause)(?:_?(?:for|before|after|{_UNITS}))?|(?:x_?)?request_?id|trace_?id|correlation_?id
     |idempotency_?key|(?:x_)?(?:amzn_)?(?:request|trace|correlation|session_?trace)_?id|traceparent|tracestate
+    |(?:new_?)?client_?(?:order_?id|oid|ref_?id|token|request_?(?:id|token))|creator_?request_?id|caller_?reference
+    |(?:message_?)?dedup(?:lication)?_?(?:id|key|token)|(?:pay_?pal_?)?request_?(?:id|token)
     |x_b3_\w+|sentry_trace|baggage|include_?(?:raw_?content|images?|image_?descriptions|favicon)|rerank|user_?agent
-    |snippet_?(?:length|size)|keep_?alive|heartbeat(?:_?interval)?|_|_?ts|timestamp_?ms)$""",
+    |snippet_?(?:length|size)|keep_?alive|heartbeat(?:_?interval)?|_|_?ts|_t|timestamp_?ms)$""",
     re.VERBOSE | re.IGNORECASE,
 )
 _GROUPS: Final = groups("arguments")
