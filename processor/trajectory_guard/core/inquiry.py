@@ -373,7 +373,7 @@ class Advance(Plain):
         if at > _MAX_NUMBERS or not any(steps):
             return False
         known, step = self.step, tuple(steps)
-        if not known or not self.count:
+        if not self.count or len(known) != len(step):  # a value that was offered goes on in another shape
             self.step = step
             return True
         same_way = all((one > 0) == (other > 0) for one, other in zip(step, known, strict=True) if one and other)

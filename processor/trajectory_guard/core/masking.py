@@ -45,10 +45,12 @@ _DATE: Final = (
     rf"\d{{4}}[-/]\d{{2}}[-/]\d{{2}}(?:[Tt ](?:{_CLOCK})|{_FILE_CLOCK})?|\d{{8}}{_FILE_CLOCK}"
     rf"|[DIWEF]\d{{4}} {_SECONDS_CLOCK} {{1,7}}\d{{1,9}}\b"
     rf"|{_WRITTEN_DATE}(?: ?{_CLOCK})?(?: [A-Z]{{3,4}})?(?: \d{{4}}\b)?"
+    rf"|(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), )?\d{{1,2}} {_MONTHS} \d{{4}}\b(?: {_CLOCK})?"
 )
 _STAMP: Final = (
     rf"\d{{4}}[-/]\d{{2}}[-/]\d{{2}}[Tt ]{_SECONDS_CLOCK}|[DIWEF]\d{{4}} {_SECONDS_CLOCK} {{1,7}}\d{{1,9}}\b"
     rf"|{_WRITTEN_DATE} ?{_SECONDS_CLOCK}(?: [A-Z]{{3,4}})?(?: \d{{4}}\b)?"
+    rf"|(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), )?\d{{1,2}} {_MONTHS} \d{{4}} {_SECONDS_CLOCK}"
 )
 _UUID: Final = r"(?P<uuid>\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b)"
 _TMP: Final = r"(?P<tmp>(?:/private)?/(?:var/)?tmp/[^\s'\"<>|:,)]+|\\Temp\\[^\s'\"]+)"
@@ -67,6 +69,8 @@ RANDOM: Final = (
 """An id of random letters and digits, as of a request or a payment: at least 16, and no long stretch of one kind."""
 _REF: Final = r"(?P<ref>(?:(?<=\[ref=)(?:[sf]\d{1,6})?e\d{1,6}|(?<=\suid=)\d{1,6}_\d{1,6})\b)"
 """The name of an element in one snapshot of a page, by the servers of Playwright and of Chrome's developer tools."""
+_EXCHANGE: Final = r"(?P<id>\b(?:req|resp|trace)[-_](?=[a-f]{0,12}\d)[0-9a-f]{6,40}\b)"
+"""The name of one request or of its response."""
 _EPOCH: Final = r"(?P<epoch>\b1[5-9]\d{8}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b)"
 _SHORT_TIME: Final = (
     r"(?:(?:ns|us|µs|ms|msec|millis(?:econds?)?|s|[Ss](?:ecs?|econd[eis]?|econdes|ek(?:unden?)?|egundos?|aniye)|sn"
@@ -112,12 +116,13 @@ _STAMPS: Final = (rf"(?P<date>{_STAMP})", rf"(?P<clock>\b{_SECONDS_CLOCK})")
 _ALL: Final = _any(
     rf"(?P<date_>{_DATE})|{_TMP_INSIDE}|{LASTED_INSIDE}",
     r"\d#/\\a-zA-FIJLMNOPRSTW",
-    _UUID, *_TIMES, _TMP, _ADDRESS, _HEX, _EPOCH, _REF, RATE, LASTED, _CELL, _ATTEMPT, _SYSLOG, _POSITION, _BUILD_STEP,
+    _UUID, *_TIMES, _TMP, _ADDRESS, _HEX, _EPOCH, _REF, _EXCHANGE, RATE, LASTED,
+    _CELL, _ATTEMPT, _SYSLOG, _POSITION, _BUILD_STEP,
 )  # fmt: skip
 _NOISE: Final = _any(
     rf"(?P<date_>{_STAMP})|{_TMP_INSIDE}|{LASTED_INSIDE}",
     r"\d/\\a-flnprstA-FIJLMNOPRSTW",
-    _UUID, *_STAMPS, _TMP, _ADDRESS, _LONG_HEX, _EPOCH, _REF, RATE, _LASTED_SHORT, _ATTEMPT, _SYSLOG,
+    _UUID, *_STAMPS, _TMP, _ADDRESS, _LONG_HEX, _EPOCH, _REF, _EXCHANGE, RATE, _LASTED_SHORT, _ATTEMPT, _SYSLOG,
 )  # fmt: skip
 _HAS_DIGIT: Final = re.compile(r"\d")
 
@@ -255,7 +260,9 @@ def _may_hold_noise(text: str) -> bool:
         return False
     if b"0x" in data or b"]:" in data or b"tmp/" in data or b"Temp\\" in data or b"B/s" in data or b"it/s" in data:
         return True
-    if b"[ref=" in data or b" uid=" in data:
+    if b"[ref=" in data or b" uid=" in data or b"req-" in data or b"req_" in data or b"resp-" in data:
+        return True
+    if b"resp_" in data or b"trace-" in data or b"trace_" in data:
         return True
     noisy = b"0s" in shape or b"0 s" in shape or b"0:00:00" in shape or b"0000000000" in shape
     if noisy and _NOISY_NUMBER.search(text) is not None:
@@ -285,7 +292,9 @@ def _may_hold_noise_in_any_script(text: str) -> bool:
         return False
     if "0x" in text or "]:" in text or "tmp/" in text or "Temp\\" in text or "B/s" in text or "it/s" in text:
         return True
-    if "[ref=" in text or " uid=" in text:
+    if "[ref=" in text or " uid=" in text or "req-" in text or "req_" in text or "resp-" in text:
+        return True
+    if "resp_" in text or "trace-" in text or "trace_" in text:
         return True
     if _NOISY_NUMBER.search(text) is not None or _LONG_ID.search(text) is not None:
         return True
@@ -335,7 +344,7 @@ _VOLATILE_KEY: Final = re.compile(
     |session|sessionid|correlation|messageid|rss|ttl|random|time|age|idle)
     (?:_(?:s|secs?|seconds?|ms|millis|us|ns|mins?|minutes?|h|hours?))?$
     |^.*(?:_at|_ts|_ms|_time|timestamp|_id_trace|durationms|elapsedms|request_?id|trace_?id|span_?id|session_?id
-    |message_?id|correlation_?id|_pid|(?:access|refresh|id|[cx]srf|session|auth|bearer|upload)_?token|[cx]srf|jwt|мс|мсек|毫秒|ミリ秒|밀리초|(?:耗时|用时|処理時間|소요_?시간|dauer|durée|duración|duração|durata)(?:_?ms)?)$""",
+    |message_?id|correlation_?id|(?:request|response)_?ref|_pid|(?:access|refresh|id|[cx]srf|session|auth|bearer|upload)_?token|[cx]srf|jwt|мс|мсек|毫秒|ミリ秒|밀리초|(?:耗时|用时|処理時間|소요_?시간|dauer|durée|duración|duração|durata)(?:_?ms)?)$""",
     re.VERBOSE | re.IGNORECASE,
 )
 _NAME_CHARS: Final = 128  # longer keys are data, not names
@@ -361,10 +370,11 @@ def mask_value(value: Any, depth: int = 0, mask: Callable[[str], str] = mask_noi
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
     kind, below = type(value), depth + 1
     if kind is dict:
+        exchange = "headers" in value and len(value) > 2  # of HTTP: what was asked for is beside them
         return {
             key: unfold_text(mask(item), below) if type(item) is str else mask_value(item, below, mask)
             for key, item in value.items()
-            if not is_volatile_key(key)
+            if not (is_volatile_key(key) or (exchange and key == "headers" and type(item) is dict))
         }
     if kind is list:
         return [mask_value(item, below, mask) for item in value]

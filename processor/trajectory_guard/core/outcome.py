@@ -54,17 +54,22 @@ def classify(text: str | None, *, failed: bool | None = False, refused: bool = F
 
 _VERDICT: Final = re.compile(
     r'"(?:success|succeeded|ok)"\s*:\s*false|"is_?error"\s*:\s*true'
-    r'|"(?:exit|return|status)_?(?:code|status)"\s*:\s*"?-?[1-9]',
+    r'|"(?:exit|return|status)_?(?:code|status)"\s*:\s*"?-?[1-9]|"(?:http_?)?status(?:_?code)?"\s*:\s*"?[45]\d\d\b',
     re.IGNORECASE,
 )
 _SUCCEEDED: Final = frozenset(("success", "succeeded", "ok"))
 _FAILED_KEYS: Final = frozenset(("iserror", "is_error"))
 _EXIT_KEYS: Final = frozenset(("exitcode", "exit_code", "returncode", "return_code", "exitstatus", "exit_status"))
-_STATUS_KEYS: Final = frozenset(("statuscode", "status_code"))
-_MAY_STATE: Final = ("false", "true", *sorted(_EXIT_KEYS | _STATUS_KEYS))
+_STATUS_KEYS: Final = frozenset(
+    ("httpstatus", "http_status", "http_status_code", "httpstatuscode", "statuscode", "status_code")
+)
+_BODY: Final = re.compile(r"(?:response_?)?(?:body|headers)(?:_\w{1,20})?|status_?text", re.IGNORECASE)
+"""Members of a response of HTTP: beside one of them, ``status`` is its status."""
+_MAY_STATE: Final = ("false", "true", 'status":', 'status" :', *sorted(_EXIT_KEYS | _STATUS_KEYS))
 """An object in ASCII that states a failure holds one of them."""
 _FIRST_FAILURE: Final = 400
 _LAST_FAILURE: Final = 599
+_NOT_THERE: Final = 404
 
 
 def states_failure(text: str) -> bool:
@@ -74,6 +79,8 @@ def states_failure(text: str) -> bool:
     (True, False)
     >>> states_failure('{"exit_code": 2, "stdout": ""}'), states_failure('{"status_code": 404, "body": "Not Found"}')
     (True, True)
+    >>> states_failure('{"status": 422, "headers": {}, "body": "{}"}'), states_failure('{"status": 422, "rows": []}')
+    (True, False)
     """
     if text[:1] != "{":
         return False
@@ -82,7 +89,26 @@ def states_failure(text: str) -> bool:
         return False  # without a flag, as most of them are: this look costs a fraction of the search
     if _VERDICT.search(head) is None:
         return False
-    return any(_says_failed(str(key).lower(), item) for key, item in _object_in(text).items())
+    members = _object_in(text)
+    return any(_says_failed(str(key).lower(), item) for key, item in members.items()) or _http_failure(members) > 0
+
+
+def is_not_there(text: str) -> bool:
+    """Whether a result is a response of HTTP that says that there is no such thing, which may be there later.
+
+    >>> is_not_there('{"status": 404, "body": ""}'), is_not_there('{"status_code": 401, "body": ""}')
+    (True, False)
+    """
+    members = _object_in(text) if text[:1] == "{" else {}
+    return _http_failure(members) == _NOT_THERE or _NOT_THERE in [members.get(key) for key in _STATUS_KEYS]
+
+
+def _http_failure(members: dict[str, Any]) -> int:
+    """The status of a response of HTTP that says that the request failed; 0 if the object is no such response."""
+    status = members.get("status")
+    if type(status) is not int or not _FIRST_FAILURE <= status <= _LAST_FAILURE:
+        return 0
+    return status if any(_BODY.fullmatch(str(key)) is not None for key in members) else 0
 
 
 def _says_failed(key: str, item: Any) -> bool:
@@ -338,8 +364,15 @@ def _stated_error(result: str) -> str:
     """The texts of an object that states an error, without its lists of hints; empty if it is no object."""
     if result[:1] != "{" or len(result) > _STATED_CHARS:
         return ""
-    members = list(_object_in(result).values())
+    stated = _object_in(result)
+    status = _http_failure(stated)
+    if status:  # headers and the id of the exchange say nothing of the failure
+        stated = {key: item for key, item in stated.items() if "body" in key.lower()}
+    members = [_object_in(one) or one if isinstance(one, str) and one[:1] == "{" else one for one in stated.values()]
     members += [item for one in members if isinstance(one, dict) for item in one.values()]
+    members += [item for one in members if isinstance(one, list) for item in one if status]
+    if status:
+        members.append(f"HTTP {status}")
     return " ".join(" ".join(one.split()) for one in members if isinstance(one, str))[:_READ_CHARS]
 
 

@@ -9,7 +9,7 @@ from trajectory_guard.core.durations import measures
 from trajectory_guard.core.history import BLANK
 from trajectory_guard.core.masking import shares_done
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.outcome import names_error
+from trajectory_guard.core.outcome import is_not_there, names_error
 from trajectory_guard.core.pending import is_pending
 from trajectory_guard.core.result_text import (
     carries_content,
@@ -207,7 +207,7 @@ def _of_failure(seen: Observation, text: str, pause_s: float) -> Certainty:
     """A call that failed, or whose answer reads like an error."""
     if seen.killed:
         return Certainty.LIKELY  # the limit is the host's own: it does not pass, the next call has to be shorter
-    if may_pass(seen):
+    if may_pass(seen) or (text[:1] == "{" and is_pending(text.replace("_", " "))):
         return Certainty.WAITING
     if seen.in_a_row:
         if seen.noisy:
@@ -215,7 +215,7 @@ def _of_failure(seen: Observation, text: str, pause_s: float) -> Certainty:
         if pause_s >= scope.RETRY_PAUSE_S:
             return Certainty.ACKNOWLEDGED  # a deliberate wait before each retry may have a reason
         known = seen.repeats >= _PASSED_BY_NOW or is_lasting(both_ends(text, _ERROR_CHARS), seen.step.error_class)
-        if seen.outcome == ERROR and not known:
+        if seen.outcome == ERROR and (not known or (seen.repeats < _PASSED_BY_NOW and is_not_there(text))):
             return Certainty.ACKNOWLEDGED  # an error in unknown words may be one that passes
     return Certainty.LIKELY if seen.outcome == SUCCESS else Certainty.CERTAIN
 

@@ -1,0 +1,161 @@
+"""Tools that send any request of HTTP: the response comes back as an object, and a failed request as a success."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.core.test_lists_and_limits import nudged, steps, stopped
+from tests.helpers import evaluate
+from trajectory_guard.core.masking import masked_hash
+from trajectory_guard.core.outcome import classify, error_signature, states_failure
+
+Form = Callable[[Random, int, Any], str]
+
+
+def _date(random: Random) -> str:
+    return f"Tue, 30 Jun 2026 06:{random.randint(10, 59)}:{random.randint(10, 59)} GMT"
+
+
+def _with_headers(random: Random, status: int, body: Any) -> str:
+    headers = {
+        "date": _date(random),
+        "content-type": "application/json",
+        "x-request-id": f"{random.getrandbits(32):08x}",
+    }
+    return json.dumps({"status": status, "headers": headers, "body": json.dumps(body)})
+
+
+def _with_a_reference(random: Random, status: int, body: Any) -> str:
+    name = f"{random.getrandbits(32):08x}"
+    return json.dumps({
+        "response_ref": f"request:req-{random.getrandbits(24) | 0x100000:06x}/response:resp-{name}", "status": status,
+        "headers": {"date": _date(random), "server": "uvicorn"}, "body_preview": json.dumps(body),
+    })  # fmt: skip
+
+
+def _plain(random: Random, status: int, body: Any) -> str:
+    return json.dumps({"status_code": status, "elapsed_ms": random.randint(5, 300), "body": body})
+
+
+def _of_fetch(random: Random, status: int, body: Any) -> str:
+    return json.dumps({"status": status, "statusText": "-", "body": body, "ms": random.randint(5, 300)})
+
+
+FORMS: dict[str, Form] = {
+    "headers": _with_headers,
+    "reference": _with_a_reference,
+    "plain": _plain,
+    "fetch": _of_fetch,
+}
+MISSING = {"error": "missing_required", "fields": ["zone_id", "phase"], "hint": "Required: zone_id (string), phase"}
+BODIES: tuple[Any, ...] = (
+    {"zone_id": "z-2c19", "phase": "lighting"},
+    {"schedule": {"zone_id": "z-2c19", "phase": "lighting"}},
+    {"zoneId": "z-2c19", "phase": "lighting"},
+    {"data": {"zoneId": "z-2c19"}},
+    '{"zone_id": "z-2c19"}',
+    "zone_id=z-2c19&phase=lighting",
+    {"zone": "z-2c19", "phase": "light"},
+    {"zones": ["z-2c19"], "phases": ["lighting"]},
+)
+
+
+def post(form: Form, random: Random, body: Any, status: int, response: Any) -> tuple[str, dict[str, Any], str]:
+    return "request", {"method": "POST", "url": "/v3/schedules", "body": body}, form(random, status, response)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_request_that_is_refused_in_the_same_words_whatever_its_body_is(form: str) -> None:
+    random = Random(form)
+    calls = [post(FORMS[form], random, body, 422, MISSING) for body in BODIES * 2]
+    at = nudged(evaluate(steps(calls)))
+    assert at is not None
+    assert at <= 8
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_errors_that_ask_for_one_thing_after_the_other_are_left_alone(form: str) -> None:
+    random, body = Random(form), dict[str, Any]()
+    calls = []
+    for field in ("name", "area", "crop", "phase", "flow", "unit"):
+        calls.append(post(FORMS[form], random, dict(body), 422, {"error": "missing", "field": field}))
+        body[field] = "7"
+    calls.append(post(FORMS[form], random, body, 201, {"id": 5}))
+    assert nudged(evaluate(steps(calls))) is None
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_list_of_things_of_which_some_are_gone_is_left_alone(form: str) -> None:
+    random = Random(form)
+    calls = [
+        ("request", {"method": "GET", "url": f"/v1/users/u-{random.randint(1_000, 9_999)}"},
+         FORMS[form](random, 404, {"error": "not_found"}) if at % 3 else FORMS[form](random, 200, {"name": f"n{at * 37}"}))
+        for at in range(30)
+    ]  # fmt: skip
+    assert nudged(evaluate(steps(calls))) is None
+
+
+@pytest.mark.parametrize("gap", [3.0, 9.0])
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_not_there_yet_is_waited_for(form: str, gap: float) -> None:
+    random = Random(form)
+    pending = [FORMS[form](random, 404, {"error": "result_not_found"}) for _ in range(7)]
+    results = [*pending, FORMS[form](random, 200, {"rows": 77})]
+    calls = [("request", {"method": "GET", "url": "/jobs/7/result"}, result) for result in results]
+    assert stopped(evaluate(steps(calls, gap=gap))) is None
+
+
+@pytest.mark.parametrize("form", ["headers", "reference"])
+def test_only_date_and_names_of_the_exchange_differ(form: str) -> None:
+    random = Random(form)
+    one, other = (FORMS[form](random, 200, {"total": 102}) for _ in range(2))
+    assert one != other
+    assert masked_hash(one) == masked_hash(other)
+    assert masked_hash(one) != masked_hash(FORMS[form](random, 200, {"total": 103}))
+
+
+def test_a_failure_is_named_by_its_body() -> None:
+    random = Random(1)
+    lines = {error_signature(form(random, 422, MISSING), None) for form in FORMS.values()}
+    assert all(line is not None and "missing_required" in line for line in lines)
+    assert error_signature(_with_headers(random, 422, MISSING), None) != error_signature(
+        _with_headers(random, 422, {"error": "no_such_zone"}), None
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ['{"status": 404, "rows": [7]}', '{"status": "404 items", "body": "x"}', '{"status": 200, "body": ""}']
+)
+def test_other_objects_with_a_status_are_no_failures(text: str) -> None:
+    assert not states_failure(text)
+    assert classify(text) == "success"
+
+
+IDS = st.sampled_from(("rec-2", "rec-7", "blue", "p 2", "p 3", "7", "8", "2026-01-07", "a 1 b 2"))
+
+
+@given(
+    st.lists(
+        st.tuples(st.dictionaries(st.sampled_from("abc"), IDS, max_size=3), st.lists(IDS, max_size=3)), max_size=12
+    )
+)
+def test_what_a_result_offers_may_be_asked_for_in_any_shape(calls: list[tuple[dict[str, str], list[str]]]) -> None:
+    """A value that a result offered goes on from it, with other arguments beside it than before."""
+    verdicts = evaluate(
+        steps([("find", args, "no such record; known: " + " ".join(offered), "error") for args, offered in calls])
+    )
+    assert len(verdicts) == len(calls)
+
+
+def test_a_value_that_was_offered_goes_on_in_another_shape() -> None:
+    text = "no such record; known ones: rec-7 blue"
+    requests = [{"id": "rec-2"}, {"id": "rec-3"}, {"id": "rec-7", "colour": "blue", "page": "p 2"},
+                {"id": "rec-7", "colour": "blue", "page": "p 3"}]  # fmt: skip
+    assert len(evaluate(steps([("find", args, text, "error") for args in requests]))) == 4
