@@ -1,14 +1,17 @@
-"""Headers of runtimes and filters of a shell, which are no part of an output or a command."""
+"""Headers of runtimes, responses of HTTP and filters of a shell, which are no part of an output or a command."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from typing import Any, Final
 
+from trajectory_guard.core.fingerprints import sorted_bytes
 from trajectory_guard.core.masking import result_hash
+from trajectory_guard.core.outcome import object_in
 from trajectory_guard.core.steps import ERROR, SUCCESS, StepRecord
-from trajectory_guard.core.text_bounds import MIN_CHARS, with_digests
+from trajectory_guard.core.text_bounds import MAX_UNDERSTOOD_CHARS, MIN_CHARS, with_digests
 
 _OUTPUT: Final = "utput"
 _MARK: Final = "utput:"
@@ -51,12 +54,44 @@ def without_header(result: str) -> str:
     return result[header.end() :]
 
 
+def body_of(result: str) -> str:
+    """The body of a response of HTTP that came back as an object, ``result`` itself if it is none.
+
+    The headers, the time that it took and the names of the exchange are no part of the answer. With a status that says
+    that something is the matter, the status stays.
+
+    >>> body_of('{"status": 200, "headers": {"date": "Tue"}, "body": {"rows": 7}}')
+    '{"rows":7}'
+    >>> body_of('{"status_code": 404, "elapsed_ms": 31, "body": "no"}'), body_of('{"status": 200, "rows": 7}')
+    ('{"status_code": 404, "body": "no"}', '{"status": 200, "rows": 7}')
+    """
+    if len(result) > MAX_UNDERSTOOD_CHARS or _HTTP_STATUS.search(result[:_EXCHANGE_CHARS]) is None:
+        return result
+    members = object_in(result)
+    status = next((key for key, item in members.items() if _STATUS.fullmatch(f"{key} {item}") is not None), None)
+    body = next((key for key in _BODIES if key in members), None)
+    if status is None or body is None or not (status != "status" or body.startswith("body") or "headers" in members):
+        return result
+    answer = members[body]
+    if answer and 200 <= int(members[status]) < 300:
+        return answer if isinstance(answer, str) else sorted_bytes(answer).decode("utf-8", "replace")
+    return json.dumps({status: members[status], body: answer}, ensure_ascii=False)
+
+
+_EXCHANGE_CHARS: Final = 1_024
+_HTTP_STATUS: Final = re.compile(r'"(?:http_?)?status(?:_?code)?"\s{0,4}:\s{0,4}"?[1-5]\d\d(?!\d|\.\d)', re.IGNORECASE)
+_STATUS: Final = re.compile(r"(?:http_?)?status(?:_?code)? [1-5]\d\d", re.IGNORECASE)
+_BODIES: Final = ("body", "body_preview", "response_body", "responseBody", "data", "text", "content", "json")
+
+
 def readable(step: StepRecord) -> StepRecord:
-    """A step whose result is without a runtime's header, and with digests in place of binary data."""
+    """A step whose result is without a runtime's header or the rest of a response, and without binary data."""
     result = step.result
     if result is None:
         return step
     plain = without_header(result)
+    if plain[:1] == "{" and "tatus" in plain[:_EXCHANGE_CHARS]:
+        plain = body_of(plain)
     if plain is not result and not step.stated and step.state_snapshot_hash is not None:
         step = step._replace(state_snapshot_hash=result_hash(step.outcome_type, plain))  # the header has a duration
     if len(plain) >= MIN_CHARS:

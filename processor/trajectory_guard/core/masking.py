@@ -370,11 +370,10 @@ def mask_value(value: Any, depth: int = 0, mask: Callable[[str], str] = mask_noi
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
     kind, below = type(value), depth + 1
     if kind is dict:
-        exchange = "headers" in value and len(value) > 2  # of HTTP: what was asked for is beside them
         return {
             key: unfold_text(mask(item), below) if type(item) is str else mask_value(item, below, mask)
             for key, item in value.items()
-            if not (is_volatile_key(key) or (exchange and key == "headers" and type(item) is dict))
+            if not is_volatile_key(key)
         }
     if kind is list:
         return [mask_value(item, below, mask) for item in value]

@@ -89,7 +89,7 @@ def states_failure(text: str) -> bool:
         return False  # without a flag, as most of them are: this look costs a fraction of the search
     if _VERDICT.search(head) is None:
         return False
-    members = _object_in(text)
+    members = object_in(text)
     return any(_says_failed(str(key).lower(), item) for key, item in members.items()) or _http_failure(members) > 0
 
 
@@ -99,7 +99,7 @@ def is_not_there(text: str) -> bool:
     >>> is_not_there('{"status": 404, "body": ""}'), is_not_there('{"status_code": 401, "body": ""}')
     (True, False)
     """
-    members = _object_in(text) if text[:1] == "{" else {}
+    members = object_in(text) if text[:1] == "{" else {}
     return _http_failure(members) == _NOT_THERE or _NOT_THERE in [members.get(key) for key in _STATUS_KEYS]
 
 
@@ -127,7 +127,7 @@ _INTEGER: Final = re.compile(r"-?\d{1,9}", re.ASCII)
 _STATED_CHARS: Final = 4_096
 
 
-def _object_in(text: str) -> dict[str, Any]:
+def object_in(text: str) -> dict[str, Any]:
     """The JSON object that ``text`` is; empty if it is none, or is malformed."""
     try:
         value = parse_json(text)
@@ -209,7 +209,7 @@ def is_empty_result(result: str) -> bool:
 
 
 def _is_empty_wrapper(text: str) -> bool:
-    value = _object_in(text)
+    value = object_in(text)
     if len(value) == 1:
         key, only = next(iter(value.items()))
         if only == [] and str(key).lower() not in _COMPLAINTS:
@@ -364,11 +364,9 @@ def _stated_error(result: str) -> str:
     """The texts of an object that states an error, without its lists of hints; empty if it is no object."""
     if result[:1] != "{" or len(result) > _STATED_CHARS:
         return ""
-    stated = _object_in(result)
+    stated = object_in(result)
     status = _http_failure(stated)
-    if status:  # headers and the id of the exchange say nothing of the failure
-        stated = {key: item for key, item in stated.items() if "body" in key.lower()}
-    members = [_object_in(one) or one if isinstance(one, str) and one[:1] == "{" else one for one in stated.values()]
+    members = [object_in(one) or one if isinstance(one, str) and one[:1] == "{" else one for one in stated.values()]
     members += [item for one in members if isinstance(one, dict) for item in one.values()]
     members += [item for one in members if isinstance(one, list) for item in one if status]
     if status:
