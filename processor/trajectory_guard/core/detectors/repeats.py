@@ -107,6 +107,8 @@ def _made(found: DetectionResult, answer: str, among: str = "") -> str:
     if alike > 1:
         return f"{times}, and {least}{alike} times it returned {answer}"
     last = "the last call returned nothing" if answer == "nothing" else f"the last result was {answer}"
+    if found.count < calls:
+        return f"{times}, and the last {found.count} results differ in details only; {last}"
     return f"{times} and brought nothing new; {last}"
 
 
