@@ -452,7 +452,7 @@ def test_a_scorer_that_fails_costs_nobody_else_the_shutdown(server: Langfuse) ->
 
     app.provider.add_span_processor(Last())
     app.board.reporter = object()  # type: ignore[assignment]
-    assert app.provider.force_flush()
+    assert app.provider.force_flush() is False
     app.provider.shutdown()
     assert len(ended) == 1
     assert (app.board.counts["errors.force_flush"], app.board.counts["errors.shutdown"]) == (1, 1)

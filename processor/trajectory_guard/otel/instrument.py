@@ -133,7 +133,7 @@ def _again(
 ) -> None:
     """Apply what a further call may still change. Instruments cannot be removed: a second meter reports, too."""
     shared_board(config)
-    processor.enabled = not is_disabled()
+    processor.switch_on()
     if meters is not None:
         processor.latency = register(meter_of(meters), processor.board)
 

@@ -15,7 +15,7 @@ from opentelemetry import metrics as otel_metrics
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
-from trajectory_guard import callbacks, telemetry
+from trajectory_guard import telemetry
 from trajectory_guard.callbacks import Intervention, notify
 from trajectory_guard.config import GuardConfig, is_disabled
 from trajectory_guard.core.engine import Verdict
@@ -28,6 +28,7 @@ from trajectory_guard.dialects.table import KeySet, RowKeys, recognise_keys
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.locks import OwnedLock, holds_lock
 from trajectory_guard.logs import log_contained, log_recovery, log_verdict, log_without_content
+from trajectory_guard.otel import ending
 from trajectory_guard.otel.callers import run_of_caller, views_in
 from trajectory_guard.otel.local_roots import ends_request, is_tool
 from trajectory_guard.otel.metrics import meter_of, register
@@ -69,9 +70,7 @@ _log: Final = logging.getLogger(telemetry.LOGGER)
 _LATENCY_SAMPLE: Final = 16
 _EXPIRY_CHECK: Final = 256
 _EXPIRY_LOOK: Final = 64
-_SCORES_TIMEOUT_S: Final = 5.0
-_MAX_POSTPONED: Final = 256
-_MAX_PASSED: Final = 1_024
+_MAX_POSTPONED, _MAX_PASSED = 256, 1_024
 _ENOUGH_WITHOUT_CONTENT: Final = 8
 """Tool calls of which none has content, from which on one warning says so."""
 
@@ -95,6 +94,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
         ConfigError: the board is configured otherwise; the keys that differ are named.
     """
 
+    _is_shut_down: bool
+
     def __init__(
         self,
         config: GuardConfig | None = None,
@@ -106,7 +107,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self.board = board_for(config, board)
         self._trajectories = self.board.trajectories
         self.configure(self.board.config)
-        self.enabled = not is_disabled()
+        self.switch_on()
         self._spans = VerdictSpans(tracer_provider)
         now_and_after_fork(self._renew_lock)
         self._open: dict[int, Span] = {}  # span id -> live span, oldest first, for identity
@@ -209,46 +210,45 @@ class TrajectoryGuardProcessor(SpanProcessor):
             self._catches_up = False
 
     def shutdown(self) -> None:
-        """Stop evaluating spans. Raised flags stay readable; queued Langfuse scores get up to five seconds.
+        """Stop evaluating spans, for this and all later spans. Raised flags stay readable. A second call does nothing.
 
-        Ledger, judge and scores belong to the board: they are closed with its last processor.
+        Ledger, judge and scores belong to the board: they are closed with its last processor. The ledger gets up to a
+        second; queued Langfuse scores and callbacks get up to five seconds together.
         """
-        if self._postponed and not holds_lock():
-            self._catch_up()
+        if self._is_shut_down:
+            return
+        self._is_shut_down = True
+        self._evaluate_postponed()
         self.enabled = False
         for table in (self._open, self._above, self._passed, self._postponed):
             table.clear()
         if any(one.enabled for one in list(self.board.processors)):
-            self.force_flush()
-            return
-        try:
-            if self.board.spending is not None:
-                self.board.spending.close()
-            if self.board.quality is not None:
-                self.board.quality.close()
-            if self.board.reporter is not None:
-                self.board.reporter.stop(_SCORES_TIMEOUT_S)
-        except Exception as error:  # the provider would not shut down the processors after this one
-            self._contain("shutdown", error)
+            ending.flush(self.board, None, self._contain)
+        else:
+            ending.close(self.board, self._contain)
 
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+    def force_flush(self, timeout_millis: int | None = ending.DEFAULT_MILLIS) -> bool:
         """Save spending that had to wait; wait for queued Langfuse scores and callbacks, up to five seconds together.
 
-        It takes half of the time at most: exporters behind need the rest. Returns True in any case: before SDK 1.42 a
-        provider does not flush the processors after one that returns False.
+        It takes half of the time at most: exporters behind need the rest. After ``shutdown`` it waits for nothing.
+
+        Returns:
+            False if something is left undone, True otherwise; before SDK 1.42 always True, because a provider of these
+            versions does not flush the processors behind one that returns False.
         """
-        deadline = time.monotonic() + min(timeout_millis / 2_000, _SCORES_TIMEOUT_S)
-        try:
-            if self._postponed and not holds_lock():
-                self._catch_up()
-            if self.board.spending is not None:
-                self.board.spending.save_waiting()
-            if self.board.reporter is not None:
-                self.board.reporter.flush(deadline - time.monotonic())
-            callbacks.wait(deadline - time.monotonic())
-        except Exception as error:
-            self._contain("force_flush", error)
-        return True
+        timeout = 0 if self._is_shut_down else timeout_millis
+        return ending.flush(self.board, timeout, self._contain, self._evaluate_postponed)
+
+    def _evaluate_postponed(self) -> bool:
+        """Evaluate the spans that had to wait for a lock; whether none is left."""
+        if self._postponed and not holds_lock():
+            self._catch_up()
+        return not self._postponed
+
+    def switch_on(self) -> None:
+        """Evaluate spans from now on, also after a shutdown, unless ``TRAJECTORY_GUARD_DISABLED`` is set."""
+        self.enabled = not is_disabled()
+        self._is_shut_down = False
 
     def _end_known(
         self, span: ReadableSpan, context: trace.SpanContext, parent: trace.SpanContext | None,

@@ -237,13 +237,14 @@ class Spending:
                 self.store.add_all([one.change for one in self._waiting.values()])
                 self._waiting.clear()
 
-    def save_waiting(self) -> None:
-        """Book the calls that wait, as far as the store takes them."""
+    def save_waiting(self) -> bool:
+        """Book the calls that wait, as far as the store takes them; whether none is left."""
         try:
             self.flush()
         except LedgerError as error:
             self._next_try = time.monotonic() + _RETRY_AFTER_S
             self.failed(error)
+        return not self._waiting
 
     def retry(self) -> None:
         """Book the calls that wait if it is time for another attempt."""
