@@ -7,7 +7,7 @@ the page does not have yet gets an empty one, which ``make docs`` and the test r
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final, NamedTuple, get_args
@@ -110,7 +110,7 @@ def _metrics(metrics: Iterator[catalogue.Metric]) -> dict[str, Cells]:
     return {
         one.exposed: [
             one.kind,
-            ", ".join(f"`{label}`" for label in one.labels) or "-",
+            _codes(one.labels),
             one.unit,
             one.meaning,
             one.healthy,
@@ -120,7 +120,13 @@ def _metrics(metrics: Iterator[catalogue.Metric]) -> dict[str, Cells]:
 
 
 def _guard_metrics() -> dict[str, Cells]:
-    return {one.name: [one.instrument, one.unit, one.meaning, None] for one in telemetry.METRICS}
+    return {
+        one.name: [one.instrument, _codes(one.attributes), one.unit, one.meaning, None] for one in telemetry.METRICS
+    }
+
+
+def _codes(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "-"
 
 
 def _attributes() -> dict[str, Cells]:
@@ -170,7 +176,7 @@ def _processor(page: str) -> list[Block]:
         Block("sections", _sections()),
         table(page, "configuration", KEY_COLUMNS, _guard_configuration(), sort=True),
         table(page, "attributes", ("attribute", "type", "meaning"), _attributes()),
-        table(page, "metrics", ("metric", "instrument", "unit", "meaning", "healthy"), _guard_metrics()),
+        table(page, "metrics", ("metric", "instrument", "attributes", "unit", "meaning", "healthy"), _guard_metrics()),
     ]
 
 

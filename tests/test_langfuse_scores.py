@@ -427,9 +427,9 @@ def test_scores_are_a_metric(server: Langfuse) -> None:
     assert data is not None
     found = {metric.name: metric for metric in data.resource_metrics[0].scope_metrics[0].metrics}
     points = found[telemetry.SCORES.name].data.data_points
-    assert {point.attributes["outcome"]: point.value for point in points} == {"sent": 4}
+    assert {point.attributes["trajectory_guard.score.outcome"]: point.value for point in points} == {"sent": 4}
     points = found[telemetry.SCORE_ATTEMPTS_FAILED.name].data.data_points
-    assert {point.attributes["status"]: point.value for point in points} == {"503": 1}
+    assert {point.attributes["error.type"]: point.value for point in points} == {"503": 1}
 
 
 def test_switched_off_tracing_switches_scores_off_and_says_so_once(

@@ -502,7 +502,9 @@ def test_an_error_of_the_guard_is_a_metric() -> None:
     scopes = {(scope.scope.name, scope.scope.version) for one in data.resource_metrics for scope in one.scope_metrics}
     assert scopes == {(telemetry.SCOPE, __version__)}
     points = metrics[telemetry.ERRORS.name].data.data_points
-    assert [(point.value, dict(point.attributes)) for point in points] == [(1, {"where": "on_end"})]
+    assert [(point.value, dict(point.attributes)) for point in points] == [
+        (1, {"trajectory_guard.error.where": "on_end"})
+    ]
 
 
 DEEP: Any = "x"

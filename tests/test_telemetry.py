@@ -87,8 +87,24 @@ def test_names_are_unique_and_well_formed() -> None:
 @pytest.mark.parametrize("metric", telemetry.METRICS, ids=lambda metric: metric.name)
 def test_every_metric_has_unit_meaning_and_kind(metric: telemetry.Metric) -> None:
     assert metric.instrument in ("counter", "gauge", "histogram", "up-down-counter")
-    assert metric.unit == "s" or re.fullmatch(r"\{[A-Za-z]+\}", metric.unit)
+    assert metric.unit in ("s", "1") or re.fullmatch(r"\{[A-Za-z]+\}", metric.unit)
+    assert (metric.unit == "1") == metric.name.endswith("ratio"), "a share of a whole"
     assert len(metric.meaning) > 10
+
+
+OF_THE_CONVENTIONS = {"error.type", "gen_ai.tool.name", "gen_ai.request.model", "gen_ai.evaluation.name"}
+
+
+@pytest.mark.parametrize("metric", telemetry.METRICS, ids=lambda metric: metric.name)
+def test_attributes_of_metrics_are_in_the_guard_s_namespace_or_of_the_conventions(metric: telemetry.Metric) -> None:
+    own = {key for key in metric.attributes if re.fullmatch(r"trajectory_guard(\.[a-z_]+)+", key)}
+    assert set(metric.attributes) - own <= OF_THE_CONVENTIONS
+    assert not own & {one.name for one in telemetry.METRICS}
+
+
+@pytest.mark.parametrize("metric", telemetry.METRICS, ids=lambda metric: metric.name)
+def test_a_name_has_neither_its_unit_nor_a_suffix_of_prometheus(metric: telemetry.Metric) -> None:
+    assert not re.search(r"[._](total|seconds?|usd|percent|count|s)$", metric.name)
 
 
 def test_every_name_used_in_the_code_is_declared() -> None:
@@ -252,7 +268,7 @@ def test_duplicates_and_evictions_are_counted() -> None:
     for name in "bcd":
         measured.board.observe(record("search", {"q": 1}, "x", trajectory=name))
     assert measured.value(telemetry.DUPLICATES) == 1
-    assert measured.value(telemetry.EVICTIONS, reason="full") == 2
+    assert measured.value(telemetry.EVICTIONS, **{telemetry.EVICTION_REASON: "full"}) == 2
     assert measured.value(telemetry.ACTIVE) == 2
 
 

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from dashboards.generator.collector import COLLECTOR_UID, OWN
 from dashboards.generator.fleet import FLEET_UID
-from dashboards.generator.recordings import READY
+from dashboards.generator.recordings import IN_PROCESS_WHERE, READY
 
 JOB: Final = "trajectory-guard"
 """The scrape job of the collectors."""
@@ -151,8 +151,8 @@ def _about_evaluation() -> list[Alert]:
         Alert(
             "GuardErrors", GUARD, WARNING,
             "instance_where:trajectory_guard_errors:count15m", 0, "0s",
-            "The collector {{ $labels.instance }} contained {{ $value | printf \"%.0f\" }} errors of its own in "
-            "{{ $labels.where }} within 15 minutes.",
+            "The guard {{ $labels.instance }} contained {{ $value | printf \"%.0f\" }} errors of its own in "
+            f"{{{{ $labels.where }}}}{{{{ $labels.{IN_PROCESS_WHERE} }}}} within 15 minutes.",
             "Its log has the first error of each kind, with a traceback.",
             "Telemetry goes on, untagged where scoring failed. `tls_reload`: a changed certificate cannot be used, "
             "correct the file. Anything else is a bug: report it with the traceback.",

@@ -15,6 +15,8 @@ _REJECTIONS: Final = "INVALID_ARGUMENT|UNAUTHENTICATED|too_large_or_cut_off|400|
 """Answers after which a sender drops its data."""
 NOT_WAITING: Final = 'trajectory_guard_loop_certainty!="waiting"'
 """Polling and retries after passing failures get advice, and are no fault: no alert counts them."""
+IN_PROCESS_WHERE: Final = "trajectory_guard_error_where"
+"""The label ``where`` of the errors of a guard in an application."""
 READY: Final = "trajectory_guard_fleet_ready"
 """A series that every stream worker has, and no collector."""
 
@@ -106,7 +108,7 @@ def _of_collectors(windows: Windows) -> list[Recording]:
     rejected = requests("rejected_requests", f'status=~"{_REJECTIONS}"')
     return [
         Recording("instance_where:trajectory_guard_errors:count15m",
-                  total("trajectory_guard_errors_total", "instance", "where")),
+                  total("trajectory_guard_errors_total", "instance", "where", IN_PROCESS_WHERE)),
         Recording("instance:trajectory_guard_evictions_full:count15m",
                   total("trajectory_guard_evictions_total", "instance", matchers='reason="full"')),
         Recording("instance:trajectory_guard_late_steps:count15m", late),

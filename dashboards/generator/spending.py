@@ -80,7 +80,8 @@ def _budgets() -> list[Json]:
               query(_grown("trajectory_guard_budget_alerts_total", STEP, "trajectory_guard_budget_percent"),
                     "{{trajectory_guard_budget_percent}} %"), bars=True, stacked=True, width=12),
         graph("Actions", "Model calls routed to a cheaper model, refused as new sessions, or blocked. Healthy: empty.",
-              query(_grown("trajectory_guard_budget_actions_total", STEP, "action"), "{{action}}"),
+              query(_grown("trajectory_guard_budget_actions_total", STEP, "trajectory_guard_budget_action"),
+                    "{{trajectory_guard_budget_action}}"),
               bars=True, stacked=True, width=12),
     ]  # fmt: skip
 
@@ -95,19 +96,23 @@ def _models() -> list[Json]:
               unit="short", bars=True, stacked=True),
         graph("Events of the ledger", "calls: booked. duplicates: second spans of a call. outliers: calls far above "
               "the usual of their agent. Healthy: lost and forgotten stay empty, outliers are rare.",
-              query(_grown("trajectory_guard_spending_events_total", STEP, "event"), "{{event}}"), bars=True),
+              query(_grown("trajectory_guard_spending_events_total", STEP, "event", "trajectory_guard_spending_event"),
+                    "{{event}}{{trajectory_guard_spending_event}}"),  # of a collector, or of an application
+              bars=True),
     ]  # fmt: skip
 
 
 def _quality() -> list[Json]:
-    mean = f"avg by (source, gen_ai_evaluation_name) (trajectory_guard_quality_mean{{{_JOB}}})"
+    mean = f"avg by (trajectory_guard_quality_source, gen_ai_evaluation_name) (trajectory_guard_quality_mean{{{_JOB}}})"
     return [
         graph("Quality of answers", "Mean of the newest scores, 0 to 1, by source and name: evaluations on spans, "
               "scores of the application, log-probabilities, the judge. Empty unless it is measured. Healthy: steady, "
               "above 0.5.",
-              query(mean, "{{source}} {{gen_ai_evaluation_name}}"), unit="percentunit", maximum=1, width=12),
+              query(mean, "{{trajectory_guard_quality_source}} {{gen_ai_evaluation_name}}"), unit="percentunit",
+              maximum=1, width=12),
         graph("Scores by what became of them", "scores: recorded. drops: nudges and what follows them. low: unsure "
               "answers. Healthy: drops are rare, and nothing is left out or given up (out_of_range, no_number, "
               "judge_dropped, judge_timeout).",
-              query(_grown("trajectory_guard_quality_events_total", STEP, "event"), "{{event}}"), bars=True, width=12),
+              query(_grown("trajectory_guard_quality_events_total", STEP, "trajectory_guard_quality_event"),
+                    "{{trajectory_guard_quality_event}}"), bars=True, width=12),
     ]  # fmt: skip

@@ -44,6 +44,18 @@ QUALITY_NOW: Final = "trajectory_guard.quality.now"
 EVALUATION: Final = "gen_ai.evaluation.name"
 MODEL: Final = "gen_ai.request.model"
 TOOL: Final = "gen_ai.tool.name"
+ERROR_TYPE: Final = "error.type"
+REFUSAL_REASON: Final = "trajectory_guard.refusal.reason"
+FLAG_ACTION: Final = "trajectory_guard.flag.action"
+EVICTION_REASON: Final = "trajectory_guard.eviction.reason"
+EXPIRY_REASON: Final = "trajectory_guard.expiry.reason"
+ERROR_WHERE: Final = "trajectory_guard.error.where"
+SPENDING_EVENT: Final = "trajectory_guard.spending.event"
+BUDGET_ACTION: Final = "trajectory_guard.budget.action"
+QUALITY_SOURCE: Final = "trajectory_guard.quality.source"
+QUALITY_EVENT: Final = "trajectory_guard.quality.event"
+SETTLED_ANSWER: Final = "trajectory_guard.settled.answer"
+SCORE_OUTCOME: Final = "trajectory_guard.score.outcome"
 LANGFUSE_TAGS: Final = "langfuse.trace.tags"
 TAG: Final = "LOOP_DETECTED"
 
@@ -57,7 +69,11 @@ class Attribute(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """A metric: name, instrument, unit (UCUM), meaning, attribute keys."""
+    """A metric: name, instrument, unit (UCUM), meaning, attribute keys.
+
+    A key is one of the semantic conventions, or begins with ``trajectory_guard.``: views, the labels of a backend and
+    other instrumentations share one space of names. The values of each are bounded.
+    """
 
     name: str
     instrument: str
@@ -124,30 +140,36 @@ INTERVENTIONS: Final = Metric(
 )  # fmt: skip
 REFUSALS: Final = Metric(
     "trajectory_guard.refusals", "counter", "{call}",
-    "requested calls that a gate answered without running them, by reason", ("reason",),
+    "requested calls that a gate answered without running them, by reason", (REFUSAL_REASON,),
 )  # fmt: skip
 HAND_FLAGS: Final = Metric(
-    "trajectory_guard.flags.by_hand", "counter", "{flag}", "flags that people raised or cleared, by action", ("action",)
+    "trajectory_guard.flags.by_hand",
+    "counter",
+    "{flag}",
+    "flags that people raised or cleared, by action",
+    (FLAG_ACTION,),
 )
 EPISODES: Final = Metric(
     "trajectory_guard.episodes", "counter", "{episode}", "loops begun, by type and certainty",
     (LOOP_TYPE, LOOP_CERTAINTY),
 )  # fmt: skip
 RECOVERIES: Final = Metric("trajectory_guard.recoveries", "counter", "{episode}", "loops left after a nudge")
-ACTIVE: Final = Metric("trajectory_guard.trajectories.active", "gauge", "{trajectory}", "trajectories in memory")
+ACTIVE: Final = Metric(
+    "trajectory_guard.trajectories.active", "up-down-counter", "{trajectory}", "trajectories in memory"
+)
 EVICTIONS: Final = Metric(
     "trajectory_guard.evictions",
     "counter",
     "{trajectory}",
     "trajectories evicted because idle or over the limit, by reason",
-    ("reason",),
+    (EVICTION_REASON,),
 )
 REQUIRED_MISSING: Final = Metric(
     "trajectory_guard.required_actions.missing", "counter", "{run}",
     "runs whose agent ended without an action that is required, by tool", (TOOL,),
 )  # fmt: skip
 ERRORS: Final = Metric(
-    "trajectory_guard.errors", "counter", "{error}", "errors of the guard itself, contained", ("where",)
+    "trajectory_guard.errors", "counter", "{error}", "errors of the guard itself, contained", (ERROR_WHERE,)
 )
 DUPLICATES: Final = Metric("trajectory_guard.duplicates", "counter", "{step}", "second records of a call, ignored")
 FINGERPRINTED: Final = Metric(
@@ -155,7 +177,7 @@ FINGERPRINTED: Final = Metric(
     "tool calls whose arguments or result were too long to be understood in full",
 )  # fmt: skip
 EXPIRED: Final = Metric(
-    "trajectory_guard.spans.expired", "counter", "{span}", "open spans dropped, by reason", ("reason",)
+    "trajectory_guard.spans.expired", "counter", "{span}", "open spans dropped, by reason", (EXPIRY_REASON,)
 )
 LATENCY: Final = Metric(
     "trajectory_guard.observe.duration", "histogram", "s", "time to evaluate a tool span (1 of 16 sampled)"
@@ -183,16 +205,16 @@ SPENDING_COST: Final = Metric(
     "money of model calls booked by this process, by model; a model without a price has no series", (MODEL,),
 )  # fmt: skip
 SPENDING_UNPRICED: Final = Metric(
-    "trajectory_guard.spending.unpriced", "gauge", "{token}",
+    "trajectory_guard.spending.unpriced", "up-down-counter", "{token}",
     "tokens that no price is known for, which no budget in USD counts, by model", (MODEL,),
 )  # fmt: skip
 SPENDING_EVENTS: Final = Metric(
     "trajectory_guard.spending.events", "counter", "{call}",
     "model calls, by event: calls (booked), duplicates, outliers, lost; and accounts evicted from memory (forgotten)",
-    ("event",),
+    (SPENDING_EVENT,),
 )  # fmt: skip
 BUDGET_RATIO: Final = Metric(
-    "trajectory_guard.budget.ratio", "gauge", "{ratio}",
+    "trajectory_guard.budget.ratio", "gauge", "1",
     "part of a budget of an agent, service or day that is used, as this process read it last",
     (BUDGET_SCOPE, BUDGET_NAME, BUDGET_LIMIT),
 )  # fmt: skip
@@ -201,26 +223,28 @@ BUDGET_ALERTS: Final = Metric(
 )
 BUDGET_ACTIONS: Final = Metric(
     "trajectory_guard.budget.actions", "counter", "{call}",
-    "model calls that a gate routed to a cheaper model, refused as a new session, or blocked", ("action",),
+    "model calls that a gate routed to a cheaper model, refused as a new session, or blocked", (BUDGET_ACTION,),
 )  # fmt: skip
 QUALITY_MEAN: Final = Metric(
-    "trajectory_guard.quality.mean", "gauge", "{ratio}",
+    "trajectory_guard.quality.mean", "gauge", "{score}",
     "mean of the newest scores of answers, 0 to 1, by source (span, api, logprobs, judge) and name",
-    ("source", EVALUATION),
+    (QUALITY_SOURCE, EVALUATION),
 )  # fmt: skip
 QUALITY_EVENTS: Final = Metric(
     "trajectory_guard.quality.events", "counter", "{score}",
     "scores (recorded), drops, low log-probabilities; evaluations left out: out_of_range, no_number, repeated; "
     "answers given up: judge_dropped, judge_timeout, judge_abstained",
-    ("event",),
+    (QUALITY_EVENT,),
 )  # fmt: skip
 SETTLED: Final = Metric(
-    "trajectory_guard.settled", "counter", "{pair}", "pairs of texts given to a model, by answer", ("answer",)
+    "trajectory_guard.settled", "counter", "{pair}", "pairs of texts given to a model, by answer", (SETTLED_ANSWER,)
 )
-SCORES: Final = Metric("trajectory_guard.scores", "counter", "{score}", "scores for Langfuse, by outcome", ("outcome",))
+SCORES: Final = Metric(
+    "trajectory_guard.scores", "counter", "{score}", "scores for Langfuse, by outcome", (SCORE_OUTCOME,)
+)
 SCORE_ATTEMPTS_FAILED: Final = Metric(
     "trajectory_guard.scores.attempts_failed", "counter", "{attempt}",
-    "failed attempts to send scores, by HTTP status, or unreachable, invalid, error", ("status",),
+    "failed attempts to send scores, by HTTP status, or unreachable, invalid, error", (ERROR_TYPE,),
 )  # fmt: skip
 
 METRICS: Final = (

@@ -33,12 +33,19 @@ IN_PROCESS = {
     )
 }  # fmt: skip
 """Metrics of the guard in an application, as Prometheus receives them over OTLP."""
+BOTH = {
+    name: EXPOSED[name]._replace(labels=tuple(dict.fromkeys(EXPOSED[name].labels + IN_PROCESS[name].labels)))
+    for name in EXPOSED.keys() & IN_PROCESS.keys()
+}
 NAMES = {
     **EXPOSED,
     **IN_PROCESS,
+    **BOTH,
     **{f"{one.name}_{part}": one for one in METRICS if one.kind == "histogram" for part in ("bucket", "sum", "count")},
 }
-LABELS = {label for metric in NAMES.values() for label in metric.labels}
+LABELS = {label for metric in NAMES.values() for label in metric.labels} | {
+    key.replace(".", "_") for metric in guard.METRICS for key in metric.attributes
+}
 OF_EVERY_SERIES = {"instance", "job", "le"}
 OWN_LABELS = {"signal"}
 ATTRIBUTES = {attribute.key for attribute in guard.ATTRIBUTES} | {guard.SPAN_NAME, guard.LOOP_SPAN_NAME}

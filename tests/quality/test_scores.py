@@ -307,9 +307,11 @@ def test_metrics_show_the_mean_by_source_and_name_and_what_became_of_scores() ->
     measured = Measured(track_quality=True)
     feed(measured.board, [0.5, 0.7], name="a")
     feed(measured.board, DROP, "other", name="b")
-    assert measured.value(telemetry.QUALITY_MEAN, source="api", **{telemetry.EVALUATION: "a"}) == pytest.approx(0.6)
-    assert measured.value(telemetry.QUALITY_EVENTS, event="scores") == 2 + len(DROP)
-    assert measured.value(telemetry.QUALITY_EVENTS, event="drops") == 1
+    assert measured.value(
+        telemetry.QUALITY_MEAN, **{telemetry.QUALITY_SOURCE: "api", telemetry.EVALUATION: "a"}
+    ) == pytest.approx(0.6)
+    assert measured.value(telemetry.QUALITY_EVENTS, **{telemetry.QUALITY_EVENT: "scores"}) == 2 + len(DROP)
+    assert measured.value(telemetry.QUALITY_EVENTS, **{telemetry.QUALITY_EVENT: "drops"}) == 1
 
 
 def test_names_in_the_metric_are_bounded() -> None:

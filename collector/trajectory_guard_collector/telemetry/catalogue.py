@@ -59,7 +59,7 @@ def _per_signal(prefix: str, labels: tuple[str, ...], meaning: str, healthy: str
 
 def _ours(metric: guard.Metric, labels: tuple[str, ...], healthy: str, meaning: str | None = None) -> Metric:
     kinds: Mapping[str, Literal["counter", "gauge", "histogram"]]
-    kinds = {"counter": "counter", "gauge": "gauge", "histogram": "histogram"}
+    kinds = {"counter": "counter", "gauge": "gauge", "up-down-counter": "gauge", "histogram": "histogram"}
     name = metric.name.replace(".", "_") + ("_seconds" if metric.unit == "s" else "")
     return Metric(name, kinds[metric.instrument], labels, metric.unit, meaning or metric.meaning, healthy)
 

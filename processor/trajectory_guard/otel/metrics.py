@@ -172,7 +172,7 @@ def _create(meter: Meter, boards: WeakSet[FlagBoard], ended: _Ended) -> None:
         of = partial(_by_certainty, prefix=f"certainty.{prefix}", attributes=metric.attributes)
         _counter(meter, metric, total(of))
     _counter(meter, telemetry.LOOP_COST, total(_cost))
-    _gauge(meter, telemetry.ACTIVE, _over(boards, lambda board: [Observation(len(board))]))
+    _up_down(meter, telemetry.ACTIVE, _over(boards, lambda board: [Observation(len(board))]))
     _create_spending(meter, boards)
     _gauge(meter, telemetry.QUALITY_MEAN, _over(boards, _quality, join=_mean))
 
@@ -223,17 +223,22 @@ def _create_spending(meter: Meter, boards: WeakSet[FlagBoard]) -> None:
     _counter(meter, telemetry.SPENDING_TOKENS, by_model(lambda sums, micro: sums.input_tokens + sums.output_tokens))
     _counter(meter, telemetry.SPENDING_COST, by_model(lambda sums, micro: None if micro is None else micro / 1e6))
     open_tokens = by_model(lambda sums, micro: sums.open_input + sums.open_output if micro is None else None)
-    _gauge(meter, telemetry.SPENDING_UNPRICED, open_tokens)
+    _up_down(meter, telemetry.SPENDING_UNPRICED, open_tokens)
     _gauge(meter, telemetry.BUDGET_RATIO, _over(boards, ratios, join=max))
 
 
 def _quality(board: FlagBoard) -> Iterable[Observation]:
     for source, name, mean in board.quality.shown() if board.quality is not None else ():
-        yield Observation(mean, {"source": source, telemetry.EVALUATION: name})
+        yield Observation(mean, {telemetry.QUALITY_SOURCE: source, telemetry.EVALUATION: name})
 
 
 def _gauge(meter: Meter, metric: telemetry.Metric, callback: Callback) -> None:
     meter.create_observable_gauge(metric.name, [callback], metric.unit, metric.meaning)
+
+
+def _up_down(meter: Meter, metric: telemetry.Metric, callback: Callback) -> None:
+    """An amount that falls, too, and that is added up over processes."""
+    meter.create_observable_up_down_counter(metric.name, [callback], metric.unit, metric.meaning)
 
 
 def _counter(meter: Meter, metric: telemetry.Metric, callback: Callback) -> None:
