@@ -130,3 +130,31 @@ except ConfigError as error:
 """
     )
     assert "pip install pyyaml" in run_python(code)
+
+
+# --- the cost of an import -----------------------------------------------------------------------------------
+
+
+def loaded(code: str) -> set[str]:
+    """The modules that a program loads."""
+    return set(run_python(f"{code}\nimport sys\nprint(*sys.modules)").split())
+
+
+def test_the_package_alone_loads_neither_pydantic_nor_the_sdk_nor_the_engine() -> None:
+    found = loaded("import trajectory_guard; trajectory_guard.__version__; dir(trajectory_guard)")
+    assert {name for name in found if name.startswith("trajectory_guard")} == {
+        "trajectory_guard", "trajectory_guard.version",
+    }  # fmt: skip
+    assert not {"pydantic", "opentelemetry.sdk", "orjson"} & found
+
+
+@pytest.mark.parametrize("name", ["GuardConfig", "ConfigError", "Level", "StepRecord", "LoopDetectedError"])
+def test_a_name_that_is_no_instrumentation_does_not_load_the_sdk(name: str) -> None:
+    found = loaded(f"from trajectory_guard import {name}")
+    assert not {one for one in found if one.startswith(("opentelemetry.sdk", "trajectory_guard.otel"))}
+
+
+def test_instrument_loads_what_every_application_needs_and_no_more() -> None:
+    found = loaded("from trajectory_guard import instrument; instrument()")
+    unused = {"asyncio", "http.client", "langchain_core", "langfuse", "langgraph", "numpy", "sqlite3", "ssl", "yaml"}
+    assert not unused & (found - loaded("import opentelemetry.sdk.trace, opentelemetry.metrics, pydantic, orjson"))

@@ -5,7 +5,8 @@
     instrument()            # evaluate every tool span of the process
     apply_guard(builder)    # let the guard nudge or stop the agent
 
-Names that need an optional dependency are imported when they are first used.
+Each name is imported when it is first used: one that needs an optional dependency costs nobody else anything, and a
+program that only wants a configuration or an error class does not load the engine. ``docs/interface.md`` lists them.
 """
 
 from __future__ import annotations
@@ -13,28 +14,27 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from trajectory_guard.callbacks import Intervention
-from trajectory_guard.config import ConfigError, GuardConfig, ToolPolicy
-from trajectory_guard.core.certificates import Certificate, Verification
-from trajectory_guard.core.detectors import LOOP_TYPES, DetectionResult
-from trajectory_guard.core.engine import Engine, Verdict
-from trajectory_guard.core.interventions import Spent
-from trajectory_guard.core.policy import Level
-from trajectory_guard.core.state import StateFormatError, TrajectoryState
-from trajectory_guard.core.steps import Evidence, StepRecord, Usage
-from trajectory_guard.entries import Flag
-from trajectory_guard.otel.instrument import instrument, uninstrument
-from trajectory_guard.otel.processor import TrajectoryGuardProcessor
-from trajectory_guard.runtime import shared_board
-from trajectory_guard.spending.budget import BudgetLevel
-from trajectory_guard.spending.settings import BudgetSettings, ModelPrice
-from trajectory_guard.store import FlagBoard
 from trajectory_guard.version import __version__
 
 if TYPE_CHECKING:
+    from trajectory_guard.callbacks import Intervention
+    from trajectory_guard.config import ConfigError, GuardConfig, ToolPolicy
     from trajectory_guard.core.boundary import Boundary
+    from trajectory_guard.core.certainty import Certainty
+    from trajectory_guard.core.certificates import Certificate, Verification
     from trajectory_guard.core.cursor import Cursor
     from trajectory_guard.core.cursor_report import CursorReport, CursorStep
+    from trajectory_guard.core.detectors import LOOP_TYPES, DetectionResult
+    from trajectory_guard.core.engine import Engine, Verdict
+    from trajectory_guard.core.fingerprints import args_hash
+    from trajectory_guard.core.interventions import Spent
+    from trajectory_guard.core.masking import result_hash
+    from trajectory_guard.core.observation import Observation
+    from trajectory_guard.core.policy import Level
+    from trajectory_guard.core.quality import quality_of_logprob
+    from trajectory_guard.core.state import StateFormatError, TrajectoryState
+    from trajectory_guard.core.steps import Evidence, StepRecord, Usage
+    from trajectory_guard.entries import Flag
     from trajectory_guard.gates.budget_gate import BudgetGate
     from trajectory_guard.gates.budgets import BudgetExceededError
     from trajectory_guard.gates.compiled import (
@@ -53,45 +53,88 @@ if TYPE_CHECKING:
     from trajectory_guard.gates.stagnation import STAGNATION_THEOREM, StagnationGate
     from trajectory_guard.gates.status import LoopStatus
     from trajectory_guard.gates.tool_gate import arefuse_pointless, refuse_pointless
+    from trajectory_guard.otel.instrument import instrument, uninstrument
+    from trajectory_guard.otel.processor import TrajectoryGuardProcessor
+    from trajectory_guard.quality.logprobs import mean_logprob
+    from trajectory_guard.runtime import shared_board
+    from trajectory_guard.spending.budget import BudgetLevel
+    from trajectory_guard.spending.ledger import Account
+    from trajectory_guard.spending.settings import BudgetSettings, ModelPrice
+    from trajectory_guard.store import FlagBoard
 
-_LAZY: Final = {
+_MODULES: Final = {
     "INTEGRITY_THEOREM": "gates.integrity",
+    "LOOP_TYPES": "core.detectors",
     "STAGNATION_THEOREM": "gates.stagnation",
+    "Account": "spending.ledger",
     "AgentState": "gates.langgraph",
     "Boundary": "core.boundary",
     "BudgetExceededError": "gates.budgets",
     "BudgetGate": "gates.budget_gate",
+    "BudgetLevel": "spending.budget",
+    "BudgetSettings": "spending.settings",
+    "Certainty": "core.certainty",
+    "Certificate": "core.certificates",
+    "ConfigError": "config",
     "Cursor": "core.cursor",
     "CursorReport": "core.cursor_report",
     "CursorStep": "core.cursor_report",
+    "DetectionResult": "core.detectors",
+    "Engine": "core.engine",
+    "Evidence": "core.steps",
+    "Flag": "entries",
+    "FlagBoard": "store",
     "GraphShapeError": "gates.rewire",
+    "GuardConfig": "config",
     "IntegrityGate": "gates.integrity",
+    "Intervention": "callbacks",
+    "Level": "core.policy",
     "LoopDetectedError": "gates.loop_error",
     "LoopStatus": "gates.status",
+    "ModelPrice": "spending.settings",
+    "Observation": "core.observation",
     "RefusalRules": "gates.refusal",
+    "Spent": "core.interventions",
     "StagnationGate": "gates.stagnation",
+    "StateFormatError": "core.state",
+    "StepRecord": "core.steps",
+    "ToolPolicy": "config",
     "TrajectoryGuardMiddleware": "gates.middleware",
     "TrajectoryGuardNode": "gates.langgraph",
+    "TrajectoryGuardProcessor": "otel.processor",
+    "TrajectoryState": "core.state",
+    "Usage": "core.steps",
+    "Verdict": "core.engine",
+    "Verification": "core.certificates",
     "apply_guard": "gates.langgraph",
     "arefuse_pointless": "gates.tool_gate",
+    "args_hash": "core.fingerprints",
     "guard_compiled": "gates.compiled",
     "guarded_ainvoke": "gates.compiled",
     "guarded_astream": "gates.compiled",
     "guarded_invoke": "gates.compiled",
     "guarded_stream": "gates.compiled",
+    "instrument": "otel.instrument",
+    "mean_logprob": "quality.logprobs",
+    "quality_of_logprob": "core.quality",
     "refuse_pointless": "gates.tool_gate",
+    "result_hash": "core.masking",
+    "shared_board": "runtime",
+    "uninstrument": "otel.instrument",
 }
 
 __all__ = [
     "INTEGRITY_THEOREM",
     "LOOP_TYPES",
     "STAGNATION_THEOREM",
+    "Account",
     "AgentState",
     "Boundary",
     "BudgetExceededError",
     "BudgetGate",
     "BudgetLevel",
     "BudgetSettings",
+    "Certainty",
     "Certificate",
     "ConfigError",
     "Cursor",
@@ -110,6 +153,7 @@ __all__ = [
     "LoopDetectedError",
     "LoopStatus",
     "ModelPrice",
+    "Observation",
     "RefusalRules",
     "Spent",
     "StagnationGate",
@@ -126,22 +170,30 @@ __all__ = [
     "__version__",
     "apply_guard",
     "arefuse_pointless",
+    "args_hash",
     "guard_compiled",
     "guarded_ainvoke",
     "guarded_astream",
     "guarded_invoke",
     "guarded_stream",
     "instrument",
+    "mean_logprob",
+    "quality_of_logprob",
     "refuse_pointless",
+    "result_hash",
     "shared_board",
     "uninstrument",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    module = _LAZY.get(name)
+    module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{module}"), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

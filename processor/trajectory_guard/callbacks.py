@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import inspect
 import threading
 from collections import Counter
 from collections.abc import Coroutine, Mapping
 from contextvars import copy_context
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.locks import OwnedLock, condition_on
 from trajectory_guard.logs import log_contained
+
+if TYPE_CHECKING:
+    import asyncio
 
 _MAX_RUNNING: Final = 1_000
 _EXIT_TIMEOUT_S: Final = 5.0
@@ -106,6 +108,8 @@ class _Callbacks:
 
     def run(self, work: Coroutine[Any, Any, Any], counts: Counter[str]) -> None:
         """Start a coroutine, in a copy of the current context."""
+        import asyncio  # here, because most processes have no such callback, and this takes as long as half the SDK
+
         with self._lock:
             if self._running >= _MAX_RUNNING:
                 work.close()

@@ -17,7 +17,7 @@ _NEED_IT: Final = ("recall", "required_actions")
 class CursorSettings(BaseModel):
     """Keys of the section ``record``; a part of ``GuardConfig``."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), defer_build=True)
 
     cursor: bool = False
     """Keep a record of every boundary of each trajectory; ``recall`` and ``required_actions`` switch it on."""

@@ -15,7 +15,7 @@ _RULE = QualityRule()
 class QualityKeys(BaseModel):
     """The keys of the section; without ``track_quality`` or ``quality_judge`` nothing is measured."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), defer_build=True)
 
     track_quality: bool = False
     """Measure the quality of answers; a judge does so by itself."""
