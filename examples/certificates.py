@@ -7,10 +7,8 @@ import json
 import tempfile
 from pathlib import Path
 
-from trajectory_guard import Certificate, Engine, StepRecord
+from trajectory_guard import Certificate, Engine, StepRecord, args_hash, result_hash
 from trajectory_guard.cli.main import main as trajectory_guard
-from trajectory_guard.core.fingerprints import args_hash
-from trajectory_guard.core.masking import result_hash
 
 
 def looping_run():

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+import trajectory_guard
 from tests.bench.accuracy.docs import insert
 from trajectory_guard import telemetry
 from trajectory_guard.config import SECTIONS, GuardConfig
@@ -133,6 +134,42 @@ def _attributes() -> dict[str, Cells]:
     return {one.key: [one.type, one.meaning] for one in telemetry.ATTRIBUTES}
 
 
+# --- public names ------------------------------------------------------------------------------------------------
+
+THEMES: Final = {
+    "attach and configure": "instrument uninstrument TrajectoryGuardProcessor GuardConfig ToolPolicy ConfigError",
+    "gates (extra `langgraph`)": "apply_guard TrajectoryGuardNode TrajectoryGuardMiddleware guard_compiled guarded_invoke "
+    "guarded_ainvoke guarded_stream guarded_astream refuse_pointless arefuse_pointless RefusalRules AgentState LoopStatus "
+    "LoopDetectedError GraphShapeError",
+    "gates around nodes": "StagnationGate STAGNATION_THEOREM IntegrityGate INTEGRITY_THEOREM",
+    "flags and verdicts": "shared_board FlagBoard Flag Level Verdict DetectionResult LOOP_TYPES Certainty Evidence Spent "
+    "Intervention",
+    "spending": "BudgetSettings ModelPrice BudgetGate BudgetLevel BudgetExceededError Account",
+    "quality": "mean_logprob quality_of_logprob",
+    "record": "Cursor Boundary CursorReport CursorStep",
+    "certificates": "Certificate Verification",
+    "the engine by itself": "Engine StepRecord Usage TrajectoryState StateFormatError Observation args_hash result_hash",
+    "package": "__version__",
+}
+_SENTENCE: Final = re.compile(r"(.+?[.:])(?:\s|$)", re.DOTALL)
+
+
+def _public_names() -> dict[str, Cells]:
+    return {
+        name: [theme, _summary(getattr(trajectory_guard, name))]
+        for theme, names in THEMES.items()
+        for name in names.split()
+    }
+
+
+def _summary(value: object) -> str | None:
+    """The first sentence of a docstring; None for a value, which has none."""
+    if not isinstance(value, type) and not callable(value):
+        return None
+    first = _SENTENCE.match(" ".join((value.__doc__ or "").split("\n\n")[0].split()))
+    return first[1].rstrip(".:").replace("``", "`").replace("|", "\\|") if first is not None else None
+
+
 # --- pages -------------------------------------------------------------------------------------------------------
 
 
@@ -187,6 +224,10 @@ def _collector(page: str) -> list[Block]:
     ]
 
 
+def _interface(page: str) -> list[Block]:
+    return [table(page, "names", ("name", "for", "meaning"), _public_names())]
+
+
 def _fleet(page: str) -> list[Block]:
     return [
         table(page, "configuration", KEY_COLUMNS, _fleet_configuration()),
@@ -198,6 +239,7 @@ PAGES: Final[dict[str, Callable[[str], list[Block]]]] = {
     "processor/README.md": _processor,
     "collector/README.md": _collector,
     "docs/fleet.md": _fleet,
+    "docs/interface.md": _interface,
 }
 
 

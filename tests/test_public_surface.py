@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 import trajectory_guard
 import trajectory_guard_collector
+from tests import docs_tables, public_interface
 from tests.helpers import PACKAGE
 
 NEEDS_LANGGRAPH = [
@@ -130,6 +133,45 @@ except ConfigError as error:
 """
     )
     assert "pip install pyyaml" in run_python(code)
+
+
+# --- what is public ------------------------------------------------------------------------------------------
+
+ROOT = PACKAGE.parents[1]
+PAGES = [ROOT / "README.md", ROOT / "processor" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+IMPORTS = re.compile(r"^ *from (trajectory_guard[\w.]*) import ([\w, ]+)", re.MULTILINE)
+
+
+@pytest.mark.newest
+def test_the_interface_is_the_one_that_is_stated() -> None:
+    stated = public_interface.STATED.read_text(encoding="utf-8").splitlines()
+    assert list(public_interface.lines()) == stated, "python -m tests.public_interface, and a line in CHANGELOG.md"
+
+
+def test_every_public_name_is_on_the_page_about_them() -> None:
+    listed = [name for names in docs_tables.THEMES.values() for name in names.split()]
+    assert sorted(listed) == sorted(trajectory_guard.__all__)
+
+
+def test_readers_are_told_to_import_public_names_only() -> None:
+    page = (ROOT / "docs" / "interface.md").read_text(encoding="utf-8")
+    submodules = {
+        (module, name.strip())
+        for module, names in re.findall(r"`from (trajectory_guard\.[\w.]+) import ([\w, ]+)`", page)
+        for name in names.split(",")
+    }
+    for file in (*PAGES, *sorted((ROOT / "examples").glob("*.py"))):
+        for module, names in IMPORTS.findall(file.read_text(encoding="utf-8")):
+            for name in filter(None, (one.split(" as ")[0].strip() for one in names.split(","))):
+                public = (
+                    name in trajectory_guard.__all__ if module == "trajectory_guard" else (module, name) in submodules
+                )
+                assert public, f"{file.name}: {module}.{name}"
+                try:
+                    assert hasattr(import_module(module), name)
+                except ImportError as error:
+                    if "install the extra" not in str(error):
+                        raise
 
 
 # --- the cost of an import -----------------------------------------------------------------------------------

@@ -9,12 +9,14 @@ from langgraph.graph import MessagesState, StateGraph
 from pydantic import SecretStr
 
 from trajectory_guard import (
+    Account,
     BudgetGate,
     BudgetSettings,
     Cursor,
     GuardConfig,
     Intervention,
     ModelPrice,
+    RefusalRules,
     ToolPolicy,
     TrajectoryGuardMiddleware,
     TrajectoryGuardNode,
@@ -91,8 +93,14 @@ def right_words(builder: Builder, graph: Any, config: GuardConfig) -> None:
     TrajectoryGuardNode(agent="agent", on_stop="end")
     TrajectoryGuardMiddleware(on_stop="interrupt", nudge_role="tool")
     BudgetGate(on_refusal="raise")
+    guard_compiled(graph, tools=("search", "read"), agent=("one", "two"))
     shared_board().read("conversation").within("nudge")
     Cursor().append("proposal", tool="search", args={"query": "returns"})
+    Cursor().report(["save"], ordered=True)
+    RefusalRules(after=3, denied=False)
+    spending = shared_board().spending
+    if spending is not None:
+        print(spending.balance(Account("agent", "researcher")))
 
 
 def wrong_words(builder: Builder, graph: Any) -> None:
@@ -103,3 +111,5 @@ def wrong_words(builder: Builder, graph: Any) -> None:
     BudgetGate(on_refusal="stop")  # type: ignore[arg-type]
     shared_board().read("conversation").within("nudges")  # type: ignore[arg-type]
     Cursor().append("proposed", tool="search")  # type: ignore[arg-type]
+    Cursor().report(["save"], True)  # type: ignore[call-arg]
+    RefusalRules(3)  # type: ignore[call-arg]

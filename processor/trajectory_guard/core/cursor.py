@@ -438,7 +438,7 @@ class Cursor:
 
     # --- reading -----------------------------------------------------------------------------------------------
 
-    def report(self, required: Sequence[str] = (), ordered: bool = False, *, task: str | None = None) -> CursorReport:
+    def report(self, required: Sequence[str] = (), *, ordered: bool = False, task: str | None = None) -> CursorReport:
         """Where the trajectory stands.
 
         Parameters:

@@ -39,7 +39,7 @@ _WHY: Final[Mapping[Kind, str]] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RefusalRules:
     """When a call is answered without running it.
 

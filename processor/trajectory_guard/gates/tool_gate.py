@@ -228,7 +228,7 @@ def refuse_pointless(
         after, limit, denied: as for ``RefusalRules``.
         messages_key: state key that holds the messages.
     """
-    return _gate(config, RefusalRules(after, limit, denied), messages_key, board).around(None)
+    return _gate(config, RefusalRules(after=after, limit=limit, denied=denied), messages_key, board).around(None)
 
 
 def arefuse_pointless(
@@ -241,7 +241,7 @@ def arefuse_pointless(
     board: FlagBoard | None = None,
 ) -> AsyncWrapper:
     """``refuse_pointless`` for ``awrap_tool_call``: without it, a graph under asyncio runs its tools synchronously."""
-    return _gate(config, RefusalRules(after, limit, denied), messages_key, board).async_around(None)
+    return _gate(config, RefusalRules(after=after, limit=limit, denied=denied), messages_key, board).async_around(None)
 
 
 def _gate(config: GuardConfig | None, rules: RefusalRules, messages_key: str, board: FlagBoard | None) -> ToolGate:
