@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -15,6 +16,7 @@ from trajectory_guard import runtime
 from trajectory_guard.config import SECTIONS, ConfigError, GuardConfig, Mistake, ToolPolicy, unknown_variables
 from trajectory_guard.core.detectors import weights
 from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings
+from trajectory_guard.otel.instrument import instrument
 
 CONFIGS = DATA / "config"
 
@@ -131,6 +133,65 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
 def test_keyword_arguments_are_checked(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         GuardConfig(**values)
+
+
+VARIABLES = {
+    ("MODE", "Observe"): "expected 'enforce', 'nudge' or 'observe', got 'Observe'",
+    ("HISTORY_STEPS", "12.5"): "expected a whole number, got 12.5",
+    ("IDLE_TTL_S", "1h"): "expected a number, got '1h'",
+    ("REQUIRED_ACTIONS", "a,b"): "expected a list, got 'a,b'; a variable has it as JSON",
+    ("TOOLS", "{'search': {}}"): "expected a mapping, got \"{'search': {}}\"; a variable has it as JSON",
+    ("TOOLS", '{"search": {"pol": true}}'): "unknown key 'search.pol' (did you mean 'poll'?)",
+    ("BUDGETS", '[{"scope": "day", "usd": "5 USD"}]'): "0.usd: expected a number, got '5 USD'",
+    ("MODEL_PRICES", '{"small": 3}'): "small: expected a mapping, got 3",
+    ("ON_INTERVENTION", "print"): "expected a function, got 'print'",
+    ("COLLECTOR_TOKEN", " "): None,
+}
+
+
+@pytest.mark.parametrize(("key", "text"), VARIABLES)
+def test_a_mistake_in_a_variable_names_the_variable(key: str, text: str) -> None:
+    message = VARIABLES[key, text]
+    if message is None:
+        assert GuardConfig.from_env({f"TRAJECTORY_GUARD_{key}": text}) == GuardConfig()
+        return
+    with pytest.raises(ConfigError) as caught:
+        GuardConfig.from_env({"TRAJECTORY_GUARD_DECAY": "0.5", f"TRAJECTORY_GUARD_{key}": text})
+    assert str(caught.value) == f"environment variable TRAJECTORY_GUARD_{key}: {message}"
+
+
+def test_a_file_that_a_variable_names_in_vain_is_named_with_it(tmp_path: Path) -> None:
+    missing, wrong = tmp_path / "missing.toml", tmp_path / "wrong.toml"
+    wrong.write_text("mode = 'obs'", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"^TRAJECTORY_GUARD_CONFIG: .*missing\.toml: cannot be read: No such file"):
+        GuardConfig.from_env({"TRAJECTORY_GUARD_CONFIG": str(missing)})
+    with pytest.raises(ConfigError, match=rf"^{re.escape(str(wrong))}: mode: expected 'enforce'"):
+        GuardConfig.from_env({"TRAJECTORY_GUARD_CONFIG": str(wrong)})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.toml", "mode = observe", "not valid TOML: Invalid value (at line 1, column 8)"),
+        ("a.json", "{mode: 1}", "not valid JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        ("a.yaml", "mode: observe\n  x: 1", "not valid YAML: mapping values are not allowed here: line 2, column 4"),
+        ("a.toml", "[guard]\nmode = 'observe'", "unknown key 'guard' (this file has the guard's keys at its top, or in sections such as 'policy')"),
+        ("a.toml", "[tool.trajectory_guard]\nmode = 'observe'", "unknown key 'tool' (this file has the guard's keys at its top, or in sections such as 'policy')"),
+        ("a.yaml", "NUDGE_THRESHOLD: 2", "unknown key 'NUDGE_THRESHOLD' (did you mean 'nudge_threshold'?)"),
+        ("a.yaml", "TRAJECTORY_GUARD_DECAY: 2", "unknown key 'TRAJECTORY_GUARD_DECAY' (did you mean 'decay'?)"),
+        ("a.yaml", "tools: [search]", "tools: expected a mapping, got ['search']"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_file_says_what_is_meant(tmp_path: Path, name: str, text: str, message: str) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        GuardConfig.from_file(tmp_path / name)
+    assert str(caught.value) == f"{tmp_path / name}: {message}"
+
+
+def test_a_configuration_in_the_place_of_the_provider_says_where_it_belongs() -> None:
+    with pytest.raises(TypeError, match=r"pass an SDK TracerProvider; a configuration is given as config="):
+        instrument(GuardConfig())  # type: ignore[arg-type]
 
 
 def test_all_mistakes_are_listed_at_once() -> None:

@@ -867,8 +867,8 @@ def test_a_wrong_setting_at_automatic_loading_is_one_line(
     auto_instrument()
     (line,) = [one for one in caplog.records if "unguarded" in one.getMessage()]
     assert line.exc_info is None
-    assert "mode: expected 'enforce', 'nudge' or 'observe', got 'observ'" in line.getMessage()
-    assert "decay: expected less than 1, got 2; " in line.getMessage()
+    assert "TRAJECTORY_GUARD_MODE: expected 'enforce', 'nudge' or 'observe', got 'observ'" in line.getMessage()
+    assert "TRAJECTORY_GUARD_DECAY: expected less than 1, got 2; " in line.getMessage()
     assert "\n" not in line.getMessage()
 
 

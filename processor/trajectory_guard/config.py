@@ -10,12 +10,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from dataclasses import fields
 from pathlib import Path
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
 from trajectory_guard.config_file import decode_file
-from trajectory_guard.config_messages import sentence
+from trajectory_guard.config_messages import UNKNOWN_KEY, in_variables, sentence
+from trajectory_guard.config_messages import Mistake as Mistake
 from trajectory_guard.config_values import BaseUrl, Secret
 from trajectory_guard.core.detectors import weights as default_weights
 from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings
@@ -62,30 +63,12 @@ GATE_KEYS: Final = frozenset(SECTIONS["gate"])
 """Keys that concern one gate alone: gates of one process may differ in them."""
 _MAX_SHOWN: Final = 80
 _MAX_MESSAGE_CHARS: Final = 500
-_UNKNOWN_KEY: Final = "unknown key"
+_WRAPPERS: Final = ("guard", "tool", "trajectory_guard", "trajectory-guard")
+"""Keys below which other programs, and the collector, have the keys of the guard."""
+_AT_THE_TOP: Final = " (this file has the guard's keys at its top, or in sections such as 'policy')"
 _USERINFO: Final = re.compile(r"//[^/@\s]{1,256}@")
 _ENGINE: Final = EngineSettings()
 _TOOL: Final = ToolSettings()
-
-
-class Mistake(NamedTuple):
-    """One mistake in a configuration.
-
-    Fields:
-        path: the key, those above it before it with dots; empty if the message names it, or none is meant.
-        message: the reason, with the value.
-        source: the file, or whatever else the configuration was read from; empty if the message names it.
-    """
-
-    path: str
-    message: str
-    source: str = ""
-
-    def __str__(self) -> str:
-        parts = (self.source, self.path, self.message)
-        if self.message.startswith(_UNKNOWN_KEY):
-            parts = (self.source, f"{_UNKNOWN_KEY} {self.path!r}{self.message.removeprefix(_UNKNOWN_KEY)}", "")
-        return ": ".join(filter(None, parts))
 
 
 class ConfigError(ValueError):
@@ -297,13 +280,18 @@ class GuardConfig(CursorSettings, QualityKeys, _Model):
             environ = os.environ
             for problem in unknown_variables(environ):
                 _log.warning("trajectory_guard: %s", problem)
-        file = environ.get(f"{ENV_PREFIX}CONFIG")
-        values: dict[str, Any] = cls.from_file(file).model_dump(exclude_unset=True) if file else {}
-        for name in cls.model_fields:
-            text = environ.get(ENV_PREFIX + name.upper(), "")
-            if text.strip():
-                values[name] = decoded(name, text)
-        return cls.from_mapping(values, source=f"environment ({ENV_PREFIX}*)")
+        file = environ.get(config := f"{ENV_PREFIX}CONFIG")
+        try:
+            values: dict[str, Any] = cls.from_file(file).model_dump(exclude_unset=True) if file else {}
+        except ConfigError as error:
+            raise ConfigError(*(one if one.source else one._replace(source=config) for one in error.mistakes)) from None
+        variables = {name: f"{ENV_PREFIX}{name.upper()}" for name in cls.model_fields}
+        variables = {name: key for name, key in variables.items() if environ.get(key, "").strip()}
+        values |= {name: decoded(name, environ[key]) for name, key in variables.items()}
+        try:
+            return cls.from_mapping(values, source=f"environment ({ENV_PREFIX}*)")
+        except ConfigError as error:
+            raise ConfigError(*in_variables(error.mistakes, variables, values)) from None
 
     def engine_settings(self) -> EngineSettings:
         """The part of the configuration that the engine is set by.
@@ -471,9 +459,9 @@ def _misplaced(key: str, section: str, known: Collection[str]) -> str | None:
     """The reason why a key cannot stand in a section (empty: in none), None if it can."""
     if key not in known:
         candidates = SECTIONS[section] if section else (*known, *SECTIONS)
-        longer = f"{section}_{key}"
-        close = f" (did you mean {longer!r}?)" if longer in candidates else nearest(key, candidates)
-        return _UNKNOWN_KEY + close
+        longer, plain = f"{section}_{key}", key.lower().removeprefix(ENV_PREFIX.lower())
+        close = f" (did you mean {longer!r}?)" if longer in candidates else nearest(plain, candidates)
+        return UNKNOWN_KEY + (_AT_THE_TOP if plain in _WRAPPERS and not section else close)
     if section and SECTION_OF[key] != section:
         return f"belongs in the section {SECTION_OF[key]!r}"
     return None
@@ -490,10 +478,11 @@ def _mistakes(error: ValidationError, model: type[BaseModel]) -> Iterator[Mistak
         path, reason = ".".join(str(part) for part in item["loc"]), item.get("ctx", {}).get("error")
         if item["type"] == "extra_forbidden":
             known = _INNER.get(str(item["loc"][0]), model).model_fields
-            yield Mistake(path, _UNKNOWN_KEY + nearest(str(item["loc"][-1]), known))
+            yield Mistake(path, UNKNOWN_KEY + nearest(str(item["loc"][-1]), known))
         elif isinstance(reason, SettingsError):
             yield Mistake(reason.path, reason.message)
         else:
-            is_shown = path and item["type"] != "missing" and item["loc"][0] not in _SECRETS
+            says_what = item["type"] == "missing" or (item["loc"][:1], item["type"]) == (("dialects",), "value_error")
+            is_shown = path and not says_what and item["loc"][0] not in _SECRETS
             value = f", got {item['input']!r}" if is_shown else ""
             yield Mistake(path, (sentence(item) + value)[:_MAX_MESSAGE_CHARS])

@@ -32,10 +32,13 @@ def _decoded(file: Path) -> Any:
     except UnicodeDecodeError:
         raise ValueError("is not UTF-8 text") from None
     suffix = file.suffix.lower()
-    if suffix == ".json":
-        return decode_json(text)
-    if suffix == ".toml":
-        return decode_toml(text)
+    if suffix in (".json", ".toml"):
+        try:
+            return decode_json(text) if suffix == ".json" else decode_toml(text)
+        except TwiceError:
+            raise
+        except ValueError as error:
+            raise ValueError(f"not valid {suffix[1:].upper()}: {error}") from None
     if suffix in (".yaml", ".yml"):
         try:
             import yaml
@@ -46,8 +49,23 @@ def _decoded(file: Path) -> Any:
         try:
             return from_yaml(text)
         except yaml.YAMLError as error:
-            raise ValueError(f"not valid YAML: {error}") from None
+            raise ValueError(f"not valid YAML: {_where(error)}") from None
     raise ValueError(f"unknown suffix {suffix!r}; use .json, .toml, .yaml or .yml")
+
+
+def _where(error: Any) -> str:
+    """A mistake in YAML on one line."""
+    problem, context = (
+        f"{text}: line {mark.line + 1}, column {mark.column + 1}" if text and mark is not None else ""
+        for text, mark in (
+            (getattr(error, part, None), getattr(error, f"{part}_mark", None)) for part in ("problem", "context")
+        )
+    )
+    return f"{problem} ({context})" if problem and context else problem or " ".join(str(error).split())
+
+
+class TwiceError(ValueError):
+    """An object of JSON has a key twice."""
 
 
 def decode_json(text: str) -> Any:
@@ -59,7 +77,7 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
         times = Counter(key for key, _ in pairs)
-        raise ValueError("\n".join(f"key {key!r} is there twice" for key in values if times[key] > 1))
+        raise TwiceError("\n".join(f"key {key!r} is there twice" for key in values if times[key] > 1))
     return values
 
 

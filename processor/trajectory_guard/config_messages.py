@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 _WORDS: Final = re.compile(r"\^\((\w+(?:\|\w+)+)\)\$")
 """A pattern that is a choice of words."""
 _SENTENCES: Final = {
     "missing": "required",
+    "callable_type": "expected a function",
+    "dict_type": "expected a mapping",
+    "mapping_type": "expected a mapping",
+    "model_type": "expected a mapping",
     "tuple_type": "expected a list",
     "bool_parsing": "expected true or false",
     "bool_type": "expected true or false",
@@ -27,6 +31,28 @@ _BOUNDS: Final = {
     "less_than": "less than", "less_than_equal": "at most",
 }  # fmt: skip
 _URL: Final = "^https?://"
+UNKNOWN_KEY: Final = "unknown key"
+_OF_SEVERAL: Final = ("expected a list", "expected a mapping")
+
+
+class Mistake(NamedTuple):
+    """One mistake in a configuration.
+
+    Fields:
+        path: the key, those above it before it with dots; empty if the message names it, or none is meant.
+        message: the reason, with the value.
+        source: the file, or whatever else the configuration was read from; empty if the message names it.
+    """
+
+    path: str
+    message: str
+    source: str = ""
+
+    def __str__(self) -> str:
+        parts = (self.source, self.path, self.message)
+        if self.message.startswith(UNKNOWN_KEY):
+            parts = (self.source, f"{UNKNOWN_KEY} {self.path!r}{self.message.removeprefix(UNKNOWN_KEY)}", "")
+        return ": ".join(filter(None, parts))
 
 
 def sentence(error: Mapping[str, Any]) -> str:
@@ -48,6 +74,26 @@ def sentence(error: Mapping[str, Any]) -> str:
     if kind in ("literal_error", "enum") and "expected" in context:
         return f"expected {context['expected']}"
     return _SENTENCES.get(kind) or str(error["msg"]).removeprefix("Value error, ")
+
+
+def in_variables(
+    mistakes: Iterable[Mistake], variables: Mapping[str, str], values: Mapping[str, Any]
+) -> Iterator[Mistake]:
+    """Mistakes of a configuration, each with the variable that the value came from, as far as it came from one.
+
+    Parameters:
+        mistakes: with the keys of the configuration as paths.
+        variables: names of variables that are set, by key.
+        values: what they say, by key.
+    """
+    for one in mistakes:
+        key, _, rest = one.path.partition(".")
+        if key not in variables:
+            yield one
+            continue
+        is_text = isinstance(values[key], str) and one.message.startswith(_OF_SEVERAL)
+        message = f"{one.message}; a variable has it as JSON" if is_text else one.message
+        yield Mistake(rest, message, f"environment variable {variables[key]}")
 
 
 def _either(words: list[str]) -> str:

@@ -64,6 +64,7 @@ class Instrumentation:
         if not hasattr(provider, "add_span_processor"):
             raise TypeError(
                 f"tracer_provider: {type(provider).__name__} has no add_span_processor; pass an SDK TracerProvider"
+                + ("; a configuration is given as config=…" if isinstance(provider, GuardConfig) else "")
             )
         known = self._on(provider)
         if known is not None:
