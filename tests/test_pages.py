@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -113,6 +117,68 @@ def test_an_account_is_read_with_and_without_a_ledger(names: dict[str, Any]) -> 
     shared_board(GuardConfig(track_spending=True))
     exec(code, names)
     assert names["balance"].calls == 0
+
+
+@pytest.mark.parametrize(
+    "text", re.findall(r"```yaml\n(.*?)```", (ROOT / "processor/README.md").read_text(encoding="utf-8"), re.DOTALL)
+)
+def test_a_configuration_on_the_page_of_the_processor_can_be_copied_into_a_file(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "guard.yaml"
+    file.write_text(text, encoding="utf-8")
+    assert GuardConfig.from_file(file) != GuardConfig()
+
+
+PROGRAMS = {
+    "trajectory-guard": "trajectory_guard",
+    "trajectory-guard-collector": "trajectory_guard_collector",
+    "trajectory-guard-fleet": "trajectory_guard_collector.fleet",
+}
+WRITTEN = [ROOT / "README.md", *(ROOT / name / "README.md" for name in ("processor", "collector", "dashboards"))]
+WRITTEN += sorted((ROOT / "docs").glob("*.md"))
+
+
+def commands() -> set[tuple[str, str, str]]:
+    """Program, sub-command and option of every command line on any page."""
+    found = set()
+    for page in WRITTEN:
+        fenced = re.findall(r"^```(?:sh)?\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+        lines = [line for block in fenced for line in block.splitlines()]
+        lines += re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8"))
+        for part in (one for line in lines for one in line.partition(" #")[0].split("&&")):
+            program, *words = part.strip().removeprefix("$ ").split(" ")
+            if program in PROGRAMS and words and words[0].isalpha():
+                nested = words[0] == "flag" and len(words) > 1 and words[1].isalpha()
+                options = re.findall(r"(?<=\s)--?[a-z][\w-]*", " ".join(words)) if nested or words[0] != "flag" else []
+                found |= {(program, " ".join(words[: 1 + nested]), option) for option in options or [""]}
+    return found
+
+
+@pytest.fixture(scope="module")
+def helps() -> Callable[[str, str], str]:
+    """What a sub-command says of itself; empty if there is none of this name."""
+
+    @cache
+    def said(program: str, command: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", PROGRAMS[program], *command.split(), "--help"], capture_output=True, text=True, check=False,
+            timeout=120, env={**os.environ, "COLUMNS": "200"},
+        )  # fmt: skip
+        return done.stdout if done.returncode == 0 else ""
+
+    return said
+
+
+@pytest.mark.parametrize(("program", "command", "option"), sorted(commands()))
+def test_a_command_line_on_a_page_is_one_that_the_program_takes(
+    program: str, command: str, option: str, helps: Callable[[str, str], str]
+) -> None:
+    said = helps(program, command)
+    assert said, f"{program} {command}"
+    assert re.search(rf"(?<![\w-]){option}(?![\w-])", said), f"{program} {command} {option}"
+
+
+def test_there_are_command_lines_on_the_pages() -> None:
+    assert len(commands()) >= 20
 
 
 SETTINGS = re.findall(r"`([\w.]+ = [^`]+)`", (ROOT / "docs" / "tuning.md").read_text(encoding="utf-8"))

@@ -148,6 +148,12 @@ def test_plain_summary(tmp_path: Path, runs: Path, command: Command) -> None:
     ]
 
 
+def test_one_step_is_no_plural(runs: Path, command: Command, tmp_path: Path) -> None:
+    assert command("replay", runs).out.splitlines()[-1] == "The stops would have saved 1 step."
+    same = write(tmp_path / "same.toml", "decay = 0.5\n")
+    assert "1 nudged, 1 stopped, 1 step saved by stops; " in command("replay", runs, "--compare", same, same).out
+
+
 def test_tables_on_a_terminal(runs: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("rich")
     monkeypatch.setenv("FORCE_COLOR", "1")

@@ -91,7 +91,7 @@ class CompareReport:
         print(f"{runs}, {steps}: the verdicts of {self._changed:,} change.")
         for label, name, tally in zip("AB", self._names, (a, b), strict=True):
             kinds = ", ".join(f"{kind} {count:,}" for kind, count in tally.types.most_common()) or "nothing seen"
-            saved = f"{tally.saved_steps:,} steps saved by stops"
+            saved = f"{counted(tally.saved_steps, 'step', 'steps')} saved by stops"
             print(
                 f"    {label} ({printable(name)}): {tally.nudged:,} nudged, {tally.stopped:,} stopped, {saved}; {kinds}"
             )

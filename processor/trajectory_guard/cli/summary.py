@@ -99,9 +99,9 @@ class Tallies:
             found = ", ".join(f"{name} {count:,}" for name, count in all_of.types.most_common())
             yield f"Seen, by number of trajectories: {found}."
         if all_of.saved_steps:
-            tokens = f" and {all_of.saved_tokens:,} tokens" if all_of.saved_tokens else ""
+            tokens = f" and {counted(all_of.saved_tokens, 'token', 'tokens')}" if all_of.saved_tokens else ""
             money = f" (${all_of.saved_usd:,.2f})" if all_of.saved_usd else ""
-            yield f"The stops would have saved {all_of.saved_steps:,} steps{tokens}{money}."
+            yield f"The stops would have saved {counted(all_of.saved_steps, 'step', 'steps')}{tokens}{money}."
 
 
 def counted(number: int, one: str, many: str) -> str:
