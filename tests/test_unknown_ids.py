@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
+from uuid import UUID
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from trajectory_guard import instrument, runtime, shared_board, uninstrument
+from trajectory_guard.store import FlagBoard
 from trajectory_guard.unknown_ids import ASKED, UnknownIds
 
 
@@ -86,3 +88,19 @@ def test_the_table_of_ids_is_bounded_and_ids_are_shown_without_control_character
     assert "\x1b" not in text
     assert "\n" not in text
     assert len(text) < 700
+
+
+ASKING: dict[str, Callable[[FlagBoard, Any], object]] = {
+    "take": lambda board, given: board.take(given),
+    "read": lambda board, given: board.read(given),
+    "cursor": lambda board, given: board.cursor(given),
+    "raise_flag": lambda board, given: board.raise_flag(given, "nudge", "why"),
+    "clear_flag": lambda board, given: board.clear_flag(given),
+}
+
+
+@pytest.mark.parametrize("given", [42, None, UUID(int=7)], ids=["int", "None", "UUID"])
+@pytest.mark.parametrize("method", ASKING)
+def test_an_id_that_is_no_text_is_refused_in_words(method: str, given: Any) -> None:
+    with pytest.raises(TypeError, match=r"^trajectory_id: expected text, got .*; spans have an id as str\(id\)$"):
+        ASKING[method](FlagBoard(), given)

@@ -226,9 +226,17 @@ class EntryTable:
     # --- entries ---------------------------------------------------------------------------------------------
 
     def find(self, trajectory_id: str) -> Entry | None:
-        """The entry of a trajectory, by its id or by another name of it; None if there is none."""
-        if trajectory_id[MAX_NAME_CHARS:]:
-            trajectory_id = bounded_name(trajectory_id)
+        """The entry of a trajectory, by its id or by another name of it; None if there is none.
+
+        Raises:
+            TypeError: the id is no text; an application may have it as a number or a ``UUID``.
+        """
+        try:
+            if trajectory_id[MAX_NAME_CHARS:]:
+                trajectory_id = bounded_name(trajectory_id)
+        except TypeError:
+            said = f"trajectory_id: expected text, got {trajectory_id!r:.80}; spans have an id as str(id)"
+            raise TypeError(said) from None
         return self._entries.get(self._aliases.find(trajectory_id) or trajectory_id)
 
     def entry(self, trajectory_id: str) -> Entry:
