@@ -18,7 +18,15 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 
 from tests.helpers import PACKAGE
 from tests.langfuse_server import PUBLIC_KEY, SECRET_KEY, Reply, langfuse
-from trajectory_guard import GuardConfig, Level, TrajectoryGuardProcessor, callbacks
+from trajectory_guard import (
+    GuardConfig,
+    Level,
+    TrajectoryGuardProcessor,
+    callbacks,
+    instrument,
+    runtime,
+    uninstrument,
+)
 from trajectory_guard.store import FlagBoard
 
 ANSWER = "We are closed on Mondays and open from Tuesday to Sunday."
@@ -229,6 +237,18 @@ def test_after_shutdown_spans_are_ignored_until_the_guard_is_switched_on() -> No
     app.processor.shutdown()
     app.loops(1)
     assert app.board.read("c").steps == 3
+
+
+def test_instrument_switches_a_guard_on_that_was_shut_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "_process", runtime.Process())
+    provider = TracerProvider(shutdown_on_exit=False)
+    processor = instrument(provider)
+    for _ in range(2):
+        provider.shutdown()
+        assert processor.enabled is False
+        assert instrument(provider) is processor
+        assert processor.enabled is True
+    uninstrument(provider)
 
 
 def test_a_shutdown_inside_the_guard_as_of_a_signal_handler_ends() -> None:

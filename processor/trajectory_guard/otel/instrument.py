@@ -151,6 +151,8 @@ def instrument(
 ) -> TrajectoryGuardProcessor:
     """Attach the guard to a tracer provider. Idempotent. It does nothing under ``TRAJECTORY_GUARD_DISABLED=true``.
 
+    A guard that ``uninstrument`` or a shutdown of its provider has switched off is switched on again.
+
     Parameters:
         tracer_provider: an SDK ``TracerProvider``; the global one by default. If the application has set none yet, the
             guard waits for it and never sets one itself.
