@@ -81,6 +81,31 @@ def test_a_request_that_is_refused_in_the_same_words_whatever_its_body_is(form: 
 
 
 @pytest.mark.parametrize("form", FORMS)
+def test_what_other_endpoints_return_does_not_excuse_one_that_refuses_everything(form: str) -> None:
+    random = Random(form)
+    calls: list[tuple[Any, ...]] = []
+    for at, body in enumerate(BODIES * 2):
+        calls.append(post(FORMS[form], random, body, 422, MISSING))
+        calls.append(
+            ("request", {"method": "GET", "url": f"/v3/zones/{at}"}, FORMS[form](random, 200, {"name": f"z{at * 7}"}))
+        )
+    at = nudged(evaluate(steps(calls)))
+    assert at is not None
+    assert at <= 16
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_that_are_imported_one_by_one_are_left_alone(form: str) -> None:
+    random = Random(form)
+    calls = [
+        ("request", {"method": "POST", "url": "/v1/contacts", "body": {"name": f"contact {at * 7}"}},
+         FORMS[form](random, 422, {"error": "is taken"}) if at % 3 == 1 else FORMS[form](random, 201, {"id": at * 13}))
+        for at in range(30)
+    ]  # fmt: skip
+    assert nudged(evaluate(steps(calls))) is None
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_errors_that_ask_for_one_thing_after_the_other_are_left_alone(form: str) -> None:
     random, body = Random(form), dict[str, Any]()
     calls = []

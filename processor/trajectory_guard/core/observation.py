@@ -14,7 +14,7 @@ from trajectory_guard.core.plain import Plain
 from trajectory_guard.core.restatement import restates
 from trajectory_guard.core.result_text import carries_content, describes_state, is_acknowledgement, values_of
 from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS, StepRecord
-from trajectory_guard.core.tools import is_lookup, moves_cursor, scrolls
+from trajectory_guard.core.tools import endpoint_of, is_lookup, moves_cursor, scrolls
 
 MAX_DENIALS: Final = 8
 """Refusals of one call that are remembered, and calls with refusals."""
@@ -130,7 +130,8 @@ class Observation:
     The attributes stand in the order in which ``core.reading.Reader`` sets them.
 
     Attributes:
-        step: the record; tool: its tool name, case-folded; outcome: its outcome, "empty" too where a success says so.
+        step: the record; tool: its tool name, case-folded, and the endpoint of HTTP that the call writes to; outcome: its
+            outcome, "empty" too where a success says so.
         index: ordinal of the step in its run, from 0.
         call, result: symbols of the call and of its result; empty if unknown.
         same_results: the series of steps with this very result, this step included.
@@ -277,6 +278,9 @@ class Observation:
     def __init__(self, step: StepRecord, index: int, same_results: SameResultRun) -> None:
         self.step = step
         self.tool = step.tool_name.casefold()
+        args = step.args
+        if type(args) is dict and ("method" in args or "request" in args):
+            self.tool += endpoint_of(args)
         self.outcome: str = step.outcome_type
         self.index = index
         self.call = call_symbol(step)

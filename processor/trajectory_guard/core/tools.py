@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final
 
-from trajectory_guard.core.fingerprints import digest64, text_bytes
+from trajectory_guard.core.fingerprints import digest64, parse_json, text_bytes
 from trajectory_guard.core.wordlists import beginnings, groups
 
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
@@ -24,6 +24,31 @@ def _values(args: object) -> Iterable[object]:
     return args.values() if isinstance(args, dict) else (args,)
 
 
+def endpoint_of(args: dict[str, Any]) -> str:
+    """Method and address, without its query, of a request of HTTP that writes; empty for any other call.
+
+    A tool that sends any request is as many tools as there are endpoints to write to: one of them may refuse each body
+    while the others work. What is read may be a list of addresses.
+
+    >>> endpoint_of({"method": "POST", "url": "/v3/schedules?dry=1", "body": {}}), endpoint_of({"url": "/v3/schedules"})
+    (' POST /v3/schedules', '')
+    """
+    request = args.get("request", args)
+    if isinstance(request, str) and request[:1] == "{" and len(request) <= _MAX_REQUEST_CHARS:
+        try:
+            request = parse_json(request)
+        except (ValueError, RecursionError):
+            return ""
+    if not isinstance(request, dict) or str(request.get("method")).upper() not in _WRITING_METHODS:
+        return ""
+    address = next((request[key] for key in _ADDRESSES if isinstance(request.get(key), str)), "")
+    return f" {request['method'].upper()} {address.partition('?')[0][:_MAX_ADDRESS_CHARS]}" if address else ""
+
+
+_WRITING_METHODS: Final = frozenset(("POST", "PUT", "PATCH"))
+_ADDRESSES: Final = ("url", "uri", "path", "endpoint")
+_MAX_REQUEST_CHARS: Final = 16_384
+_MAX_ADDRESS_CHARS: Final = 200
 _PURPOSES: Final = groups("tools")
 _COMMUNICATION: Final = frozenset(_PURPOSES["communication"])
 
