@@ -130,7 +130,7 @@ class Observation:
     The attributes stand in the order in which ``core.reading.Reader`` sets them.
 
     Attributes:
-        step: the record; tool: its tool name, case-folded, and the endpoint of HTTP that the call writes to; outcome: its
+        step: the record; tool: its tool name, case-folded, and the endpoint of HTTP that it writes to; outcome: its
             outcome, "empty" too where a success says so.
         index: ordinal of the step in its run, from 0.
         call, result: symbols of the call and of its result; empty if unknown.

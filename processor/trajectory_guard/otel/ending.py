@@ -25,7 +25,7 @@ def goes_on_after_false(version: str) -> bool:
     >>> goes_on_after_false("1.41.1"), goes_on_after_false("1.42.0"), goes_on_after_false("2.0.0rc1")
     (False, True, True)
     """
-    number = re.match(r"(\d+)\.(\d+)", version)
+    number = re.match(r"\A(\d{1,9})\.(\d{1,9})", version)
     return number is None or (int(number[1]), int(number[2])) >= (1, 42)
 
 
