@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.core.test_lists_and_limits import nudged, steps, stopped
-from tests.helpers import evaluate
+from tests.helpers import evaluate, record
 from trajectory_guard.core.transient import is_transient
 
 QUOTED = {
@@ -148,3 +148,23 @@ def test_an_error_that_forbids_a_retry_does_not_pass(text: str) -> None:
 @pytest.mark.parametrize("text", RETRY_LATER)
 def test_an_error_that_allows_a_retry_later_passes(text: str) -> None:
     assert is_transient(text, None)
+
+
+# Found: where a framework drops the class of an exception (Agno), a call that failed the same way twelve times was
+# nudged once and stopped at the sixteenth.
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no such file: /etc/app.yaml", "no such table: orders", "order 17 does not exist", "list index out of range",
+        "'str' object has no attribute 'items'", "division by zero", "f() got an unexpected keyword argument 'x'",
+        "f() missing 1 required positional argument: 'q'", "'NoneType' object is not subscriptable",
+    ],
+)  # fmt: skip
+def test_the_text_of_an_exception_without_its_class_shows_that_it_lasts(text: str) -> None:
+    failing = [record("read_config", {"path": "/etc/app.yaml"}, text, "error") for _ in range(6)]
+    assert stopped(evaluate(failing)) == 4
+
+
+def test_an_error_in_words_that_nobody_knows_may_pass() -> None:
+    failing = [record("start", {"motor": 7}, "E-17: not yet", "error") for _ in range(12)]
+    assert stopped(evaluate(failing)) is None

@@ -45,6 +45,12 @@ TABLE: list[tuple[str, Any, Payload]] = [
     ("R9 python text", "[]", Payload("[]")),
     ("R10 absent", None, UNKNOWN_RESULT),
     ("R10 hidden", "__REDACTED__", UNKNOWN_RESULT),
+    ("R10 generator", "<generator object read_log at 0x7f9c3a9b6cf0>", UNKNOWN_RESULT),
+    ("R10 generator quoted", '"<generator object read_log at 0x7f9c3a9b6cf0>"', UNKNOWN_RESULT),
+    ("R10 generator of a method", "<async_generator object Shop.f.<locals>.g at 0x7f9C>", UNKNOWN_RESULT),
+    ("R10 coroutine", json.dumps({"output": "<coroutine object ask at 0x1>", "kwargs": {}}), UNKNOWN_RESULT),
+    ("R10 streams", "[<openai.Stream object at 0x1>, <f.<locals>.S object at 0x2>]", UNKNOWN_RESULT),
+    ("R1 markup", '"<p>object at 0x1</p>"', Payload("<p>object at 0x1</p>")),
     (
         "command without message",
         json.dumps({"graph": None, "update": None, "goto": "x"}),

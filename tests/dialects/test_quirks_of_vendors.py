@@ -385,3 +385,41 @@ def test_hidden_ids_are_none(hidden: str) -> None:
     masked = {"langfuse.observation.type": "tool", "langfuse.observation.metadata.tool_call_id": hidden}
     step = step_of(span_view({**masked, "langfuse.observation.metadata.thread_id": hidden}, "search"))
     assert (step.call_id, step.trajectory_id) == (None, step.trace_id)
+
+
+# --- Agno ----------------------------------------------------------------------------------------------------
+
+WRITTEN = "status='{}' result={} error={} updated_session_state=None images=None videos=None audios=None files=None"
+
+
+def agno(written: str) -> StepRecord:
+    """A tool span of OpenLLMetry with this result."""
+    attributes = {
+        "traceloop.span.kind": "tool", "traceloop.entity.name": "read", "traceloop.entity.input": '{"path": "a"}',
+        "traceloop.entity.output": written,
+    }  # fmt: skip
+    return step_of(span_view(attributes, "read.tool")._replace(scope="opentelemetry.instrumentation.agno", status="ok"))
+
+
+@pytest.mark.parametrize(
+    ("written", "result", "outcome"),
+    [
+        (WRITTEN.format("failure", "None", repr("it's not there")), "it's not there", "error"),
+        (WRITTEN.format("failure", "None", repr("")), "", "error"),
+        (WRITTEN.format("success", repr("status='failure' result=None"), "None"), "status='failure' result=None", "success"),
+        (WRITTEN.format("success", repr('{"a": "\\n"}'), "None"), '{"a": "\\n"}', "success"),
+        (WRITTEN.format("success", "[]", "None"), "[]", "empty"),
+        (WRITTEN.format("success", "ToolResult(content='it\\'s', images=None)", "None"), "it's", "success"),
+        ("status='success' result='of the first versions' error=None", "of the first versions", "success"),
+        ("plain", "plain", "success"),
+    ],
+)  # fmt: skip
+def test_the_result_of_agno_is_inside_its_own_object(written: str, result: str, outcome: str) -> None:
+    step = agno(written)
+    assert (step.result, step.outcome_type) == (result, outcome)
+
+
+# Found: each call of a tool that streams has another generator as its result, which counted as one result.
+def test_what_a_generator_yields_is_unknown() -> None:
+    step = agno(WRITTEN.format("success", "<generator object read at 0x7f9c3a9b6cf0>", "None"))
+    assert (step.result, step.outcome_type, str(step.evidence)) == (None, "success", "no_result")

@@ -119,6 +119,7 @@ RUNS = {
         "openai", "openinference.instrumentation.openai", "responses_client", ("openinference",)
     ),
     "mlflow-langchain__agent": Run("mlflow", "mlflow", "mlflow_langchain"),
+    "agno-traceloop__main": Run("agno", "opentelemetry.instrumentation.agno", "agno_agent"),
     "ag2__main": Run("ag2", "ag2", "ag2_agent"),
     "livekit__main": Run("livekit", "livekit.agents", "livekit_agent"),
     "client-litellm-native__loop": Run("litellm", "litellm", "litellm_client"),

@@ -210,6 +210,15 @@ _TRANSIENT_STEMS: Final = (
 """In ASCII text one of them is part of every match of ``_TRANSIENT_WORDS``."""
 
 
+_LASTING_WORDS: Final = re.compile(
+    r"\bno such [a-z]|\bdo(?:es)? ?n(?:o|['\u2019])t exist\b|\bhas no attribute\b|\bdivision by zero\b|\bout of range\b"
+    r"|\bunexpected keyword argument\b|\bmissing \d{1,2} required\b"
+    r"|\b(?:is )?not (?:subscriptable|callable|iterable|hashable|serializable|supported|implemented|defined)\b",
+    re.IGNORECASE,
+)
+"""Texts of exceptions of which the framework drops the class: ``str(exception)`` has not one word for an error."""
+
+
 def is_lasting(text: str, error_class: str | None) -> bool:
     """Whether an error is known to be none that passes: by exception type, status code or wording.
 
@@ -219,9 +228,13 @@ def is_lasting(text: str, error_class: str | None) -> bool:
     (True, True, False)
     >>> is_lasting("Tool call limit exceeded. Do not call 'search' again.", None)
     True
+    >>> is_lasting("no such file: a.yaml", None), is_lasting("list index out of range", None)
+    (True, True)
     """
     if is_transient(text, error_class) or _awaits_element(text, error_class):
         return False
     if error_class or _LASTING_STATUS.search(text[:_MAX_CODE_CHARS]) is not None:
         return True
-    return looks_like_error(text) or ERROR_LINE.search(text) is not None or _forbids_retry(text)
+    if looks_like_error(text) or ERROR_LINE.search(text) is not None or _forbids_retry(text):
+        return True
+    return _LASTING_WORDS.search(text[:_MAX_REMARK_CHARS]) is not None

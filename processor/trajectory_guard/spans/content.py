@@ -216,7 +216,8 @@ _COMMAND_CONTENT: Final = re.compile(r"content=('[^'\\]*(?:\\.[^'\\]*)*'|\"[^\"\
 _REPR_ID: Final = re.compile(r"tool_call_id='([^']*)'")
 _REPR_STATUS: Final = re.compile(r"status='(error|success)'")
 _MAX_REPR_CHARS: Final = 262_144
-_OBJECT_REPR: Final = re.compile(r"\A\[?<[\w.]+ object at 0x[0-9a-fA-F]+>(?:, <[\w.]+ object at 0x[0-9a-fA-F]+>)*\]?$")
+_OBJECT: Final = r"<[\w.<>]{1,400} object (?:[\w.<>]{1,400} )?at 0x[0-9a-fA-F]{1,16}>"
+_OBJECT_REPR: Final = re.compile(rf"\A\[?{_OBJECT}(?:, {_OBJECT})*\]?\Z")
 _WRAPPER_KEYS: Final = ('output"', '"kwargs"', '"tool_call_id"', '"goto"', '"result"', '"data"')
 _MARKS_OF_OTHERS: Final = _REDACTED_MARKS + '"{cC'
 """A result that begins with none of these, and with no blank, is no JSON, and neither hidden nor a repr."""
@@ -230,7 +231,8 @@ def decode_result(value: Any) -> Payload:
     if inner is not None:
         found = found._replace(text=inner.text, error=inner.error if inner.error is not None else found.error)
     text = found.text
-    if text is not None and text is not value and text[:1] in _REDACTED_MARKS and is_redacted(text):
+    is_opened = text is not None and text is not value and text[:1] in _REDACTED_MARKS
+    if text is not None and is_opened and (is_redacted(text) or is_object_repr(text)):
         return found._replace(text=None)  # hidden within a wrapper
     return found
 
@@ -382,7 +384,13 @@ def as_text(value: Any) -> str:
 
 
 def is_object_repr(text: str) -> bool:
-    """``<pkg.Class object at 0x…>``, alone or in a list: an object was written down where its content was meant."""
+    """Whether an object was written down where its content was meant, alone or in a list.
+
+    >>> is_object_repr("<openai.Stream object at 0x7f00>"), is_object_repr("<generator object read at 0x7f00>")
+    (True, True)
+    >>> is_object_repr("<html>an object at 0x7f00</html>")
+    False
+    """
     return text.startswith(("<", "[<")) and _OBJECT_REPR.match(text) is not None
 
 
