@@ -20,7 +20,7 @@ from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 from trajectory_guard.store import FlagBoard
 from trajectory_guard.transcripts.assemble import extract_steps
 
-INSTRUMENTATIONS = ("openinference", "traceloop", "logfire", "otelv2")
+INSTRUMENTATIONS = ("openinference", "traceloop", "logfire", "otelv2", "openlit")
 
 
 def handoffs(spans: list[SpanView]) -> list[StepRecord]:
@@ -54,7 +54,14 @@ def test_a_hand_off_names_both_agents_where_the_span_does(instrumentation: str) 
 
 @pytest.mark.parametrize(
     "name",
-    ["openinference__work", "traceloop-nocontent__work", "openinference__turns", "traceloop-nocontent__turns"],
+    [
+        "openinference__work",
+        "traceloop-nocontent__work",
+        "openinference__turns",
+        "traceloop-nocontent__turns",
+        "openlit__work",
+        "openlit__turns",
+    ],
 )
 def test_agents_that_work_or_answer_before_they_hand_over_are_left_alone(name: str) -> None:
     spans = capture(f"openai-agents-{name}")

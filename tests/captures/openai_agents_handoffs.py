@@ -1,11 +1,12 @@
 """Spans of two agents of the OpenAI Agents SDK (openai-agents 0.24.0) that hand over to each other; the model is scripted.
 Instrumentations: openinference-instrumentation-openai-agents 2.6.0, opentelemetry-instrumentation-openai-agents 0.62.4,
-opentelemetry-instrumentation-openai-agents-v2 0.1.0, logfire 5.4.0.
+opentelemetry-instrumentation-openai-agents-v2 0.1.0, logfire 5.4.0, openlit 1.45.0 (with openai-agents 0.20.0).
 
-    python -m tests.captures.openai_agents_handoffs OUT.json openinference|traceloop|otelv2|logfire circle|work|turns [nocontent]
+    python -m tests.captures.openai_agents_handoffs OUT.json openinference|traceloop|otelv2|logfire|openlit circle|work|turns|same [nocontent]
 
 ``circle``: twelve hand-overs and nothing else. ``work``: a look-up of something else before each of them. ``turns``: an
-answer to the user after each of them, who then asks the agent that answered, all in one trace.
+answer to the user after each of them, who then asks the agent that answered, all in one trace. ``same``: one agent that
+looks the same thing up, six times.
 """
 
 # no postponed annotations: the framework reads the types of the tools
@@ -31,6 +32,8 @@ def find_invoice(number: int) -> str:
 
 
 def answers(shape: str) -> list[Answer]:
+    if shape == "same":
+        return [*([(f"look_{number}", "find_invoice", {"number": 7})] for number in range(6)), "It was paid in May."]
     found: list[Answer] = []
     for number in range(HAND_OVERS):
         if shape == "work":
@@ -51,6 +54,11 @@ def instrument(name: str) -> InMemorySpanExporter:
         logfire.instrument_openai_agents()
         return exporter
     exporter = record()
+    if name == "openlit":
+        import openlit
+
+        openlit.init(disable_metrics=True, disabled_instrumentors=["httpx"])
+        return exporter
     if name == "openinference":
         from openinference.instrumentation.openai_agents import OpenAIAgentsInstrumentor
     else:

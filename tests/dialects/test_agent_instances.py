@@ -162,7 +162,29 @@ def test_a_row_may_name_agents_by_the_names_of_spans() -> None:
     assert ((step.agent_id, step.run), (other.agent_id, other.run)) == (("kim", "1" * 16), (None, None))
 
 
-@pytest.mark.parametrize("identity", [Identity(agent_by_span_name=lambda span: span.name), Identity(resumes=True)])
+@pytest.mark.parametrize(
+    "identity", [Identity(agent_by_span_name=lambda span: span.name), Identity(resumes=True), Identity(no_agent=bool)]
+)
 def test_agents_by_the_names_of_spans_need_a_scope(identity: Identity) -> None:
     with pytest.raises(ValueError, match="acme: scopes"):
         Dialect(name="acme", identity=identity)
+
+
+# Found: OpenLIT calls each turn of the OpenAI Agents SDK an agent, so that no loop of such an agent was found.
+def test_the_turns_of_an_agent_are_no_agents() -> None:
+    spans = capture("openai-agents-openlit__same")
+    verdicts = evaluate_in_process(spans)
+    levels = [
+        verdicts[one.span_id].level for one in sorted(spans, key=lambda one: one.start) if one.span_id in verdicts
+    ]
+    assert levels == [*[Level.OBSERVE] * 2, *[Level.NUDGE] * 4]
+
+
+def test_a_nameless_agent_of_another_scope_stays_one() -> None:
+    turn = span_view({"gen_ai.operation.name": "invoke_agent"}, "invoke_agent", span_id="c" * 16)
+    tool = span_view(SEMCONV_TOOL, "execute_tool search")
+    ours = extract_step(tool, ancestors=[turn])
+    openlit = extract_step(tool, ancestors=[turn._replace(scope="openlit.instrumentation.openai_agents")])
+    assert ours is not None
+    assert openlit is not None
+    assert (ours.run, openlit.run) == ("c" * 16, None)

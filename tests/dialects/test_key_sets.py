@@ -86,10 +86,9 @@ def plain_batch(span: SpanView, table: DialectTable) -> str | None:
 
 
 def plain_is_agent(span: SpanView, table: DialectTable) -> bool:
-    return (
-        any(key in span.attributes and test(span) for key, test in table.agent_tests)
-        or plain_by_span_name(span, table) is not None
-    )
+    if any(key in span.attributes and test(span) for key, test in table.agent_tests):
+        return not any(denies(span) for scopes, denies in table.no_agents if span.scope.startswith(scopes))
+    return plain_by_span_name(span, table) is not None
 
 
 def plain_is_graph(span: SpanView, table: DialectTable) -> bool:
@@ -155,6 +154,10 @@ def plain_agent_span_name(span: SpanView, table: DialectTable) -> str | None:
 
 def plain_agent(span: SpanView, above: Sequence[SpanView], table: DialectTable) -> str | None:
     attributes, metadata = span.attributes, plain_metadata(span.attributes, table)
+    handing = [row.identity for row in table.handoffs if any(key in attributes for key in row.identity.handoff_markers)]
+    for key in dict.fromkeys(key for one in handing for key in one.handed_by):
+        if attributes.get(key):
+            return plain_text(attributes[key])
     named = attributes.get("gen_ai.agent.name")
     if isinstance(named, str) and named not in table.placeholders:
         return named

@@ -133,6 +133,10 @@ RUNS = {
     "openai-agents-traceloop-nocontent__turns": Run(*OPENAI_AGENTS, ("traceloop", "turns", "nocontent")),
     "openai-agents-logfire__circle": Run(*OPENAI_AGENTS, ("logfire", "circle")),
     "openai-agents-otelv2__circle": Run("openai_agents_v2", *OPENAI_AGENTS[1:], ("otelv2", "circle")),
+    **{
+        f"openai-agents-openlit__{shape}": Run("openai_agents_openlit", "openlit", OPENAI_AGENTS[2], ("openlit", shape))
+        for shape in ("circle", "work", "turns", "same")
+    },
     "pydantic-ai-native5__deferred": Run("pydantic_ai", *PYDANTIC_AI),
     "pydantic-ai-nocontent__deferred": Run("pydantic_ai", *PYDANTIC_AI, ("nocontent",)),
     "pydantic-ai-1.10__deferred": Run("pydantic_ai_1", *PYDANTIC_AI, ("old",)),

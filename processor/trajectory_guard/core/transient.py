@@ -213,6 +213,7 @@ _TRANSIENT_STEMS: Final = (
 _LASTING_WORDS: Final = re.compile(
     r"\bno such [a-z]|\bdo(?:es)? ?n(?:o|['\u2019])t exist\b|\bhas no attribute\b|\bdivision by zero\b|\bout of range\b"
     r"|\bunexpected keyword argument\b|\bmissing \d{1,2} required\b"
+    r"|\b(?:fix|correct) the errors?\b"  # so Pydantic AI ends each text that a tool asks to retry with
     r"|\b(?:is )?not (?:subscriptable|callable|iterable|hashable|serializable|supported|implemented|defined)\b",
     re.IGNORECASE,
 )
@@ -237,4 +238,4 @@ def is_lasting(text: str, error_class: str | None) -> bool:
         return True
     if looks_like_error(text) or ERROR_LINE.search(text) is not None or _forbids_retry(text):
         return True
-    return _LASTING_WORDS.search(text[:_MAX_REMARK_CHARS]) is not None
+    return _LASTING_WORDS.search(text) is not None

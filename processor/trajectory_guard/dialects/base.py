@@ -58,6 +58,7 @@ class Identity:
         wrapped_in: the key of that attribute.
         agent_markers: keys, at least one of which every span carries that ``is_agent`` or ``agent_name`` knows.
         is_agent: whether a span stands for one agent at work, or for one run of a graph.
+        no_agent: whether a span of the row's ``scopes`` that the conventions take for an agent is a part of its work.
         agent_name: name of the agent that a span stands for: "" if it stands for none, None if the row cannot say.
         name_keys: keys that ``agent_name`` reads; a span with one of them is kept as a possible ancestor.
         agent_by_span_name: name of the agent of a span that only its own name shows to be an agent's, None if it is
@@ -82,6 +83,7 @@ class Identity:
     wrapped_in: str = ""
     agent_markers: Keys = ()
     is_agent: Test | None = None
+    no_agent: Test | None = None
     agent_name: Callable[[SpanView], str | None] | None = None
     name_keys: Keys = ()
     agent_by_span_name: Callable[[SpanView], str | None] | None = None
@@ -232,8 +234,9 @@ class Dialect:
         """Tool spans are looked for by their markers, agents without any by their scope: without it, none is found."""
         if self.matches is not never and not self.markers:
             raise ValueError(f"{self.name}: markers: matches needs at least one key")
-        if (self.identity.agent_by_span_name or self.identity.resumes) and not self.scopes:
-            raise ValueError(f"{self.name}: scopes: agent_by_span_name and resumes need at least one scope")
+        identity = self.identity
+        if (identity.agent_by_span_name or identity.no_agent or identity.resumes) and not self.scopes:
+            raise ValueError(f"{self.name}: scopes: agent_by_span_name, no_agent and resumes need at least one scope")
 
 
 class RawCall(NamedTuple):

@@ -122,7 +122,7 @@ class KeySet(NamedTuple):
         names_several: whether it may hold more ids of the conversation than the one that ``named_conversation`` finds.
         agent_tests: tests whether the span is that of an agent; agent_names: the functions that may know its name, each
             with whether the row has such a test.
-        handoffs: the rows that may know to whom the span hands the work.
+        handoffs: the rows that may know to whom the span hands the work; handed_by: keys of the agent that does.
         usage: for rows whose model call the span may be, their scopes, the test and the reader.
         consumed: keys of input tokens, of output tokens, and of the cost.
     The others hold those keys or pairs of the fields of ``DialectTable`` with the same name that the span has.
@@ -141,6 +141,7 @@ class KeySet(NamedTuple):
     declared_conversations: Keys
     conversations: Keys
     agent_keys: Keys
+    handed_by: Keys
     namespace_keys: Keys
     step_key: str
     metadata: str
@@ -238,7 +239,8 @@ class DialectTable(tuple[Dialect, ...]):
             tells_outcome=not self._of_outcome.isdisjoint(names),
             declared_conversations=declared_ids,
             conversations=ids,
-            agent_keys=_present((*self.agent_keys, *_keys(row.identity.handed_by for row in handoffs)), names),
+            agent_keys=_present(self.agent_keys, names),
+            handed_by=_present(_keys(row.identity.handed_by for row in handoffs), names),
             namespace_keys=_present(self.namespace_keys, names),
             step_key="".join(_present(self.step_keys, names)[:1]),
             metadata=metadata,
@@ -307,6 +309,7 @@ class DialectTable(tuple[Dialect, ...]):
             (row.scopes, read) for row in rows if (read := row.identity.agent_by_span_name) is not None
         )
         self.named_scopes = _keys(scopes for scopes, _ in self.agents_by_span_name)
+        self.no_agents = tuple((row.scopes, test) for row in rows if (test := row.identity.no_agent) is not None)
         self.resuming_scopes = _keys(row.scopes for row in rows if row.identity.resumes)
         self.placeholders = frozenset(("agent", "LangGraph", "", *_keys(one.placeholders for one in parts)))
         self.graph_scopes = frozenset(_keys(one.graph_scopes for one in parts))

@@ -203,6 +203,9 @@ def named_agent(
 ) -> str | None:
     """As ``agent_name``, for a span whose key set and metadata are known."""
     attributes = span.attributes
+    for key in known.handed_by:
+        if attributes[key]:
+            return _name(attributes[key])  # OpenLIT names the next agent as the one of the span
     named = attributes.get("gen_ai.agent.name")
     if isinstance(named, str) and named not in table.placeholders:
         return named if not named[MAX_NAME_CHARS:] else bounded_name(named)
@@ -284,7 +287,7 @@ def is_agent_span(span: SpanView, table: DialectTable = DIALECTS, known: KeySet 
     """
     for test in (known or table.key_set(span.attributes)).agent_tests:
         if test(span):
-            return True
+            return not any(span.scope.startswith(scopes) and denies(span) for scopes, denies in table.no_agents)
     return span.scope.startswith(table.named_scopes) and _by_span_name(span, table) is not None
 
 
