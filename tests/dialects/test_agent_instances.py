@@ -170,14 +170,22 @@ def test_agents_by_the_names_of_spans_need_a_scope(identity: Identity) -> None:
         Dialect(name="acme", identity=identity)
 
 
-# Found: OpenLIT calls each turn of the OpenAI Agents SDK an agent, so that no loop of such an agent was found.
-def test_the_turns_of_an_agent_are_no_agents() -> None:
-    spans = capture("openai-agents-openlit__same")
+# Found: OpenLIT calls each turn of the OpenAI Agents SDK and each step of smolagents an agent, so that no loop of such
+# an agent was found.
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("openai-agents-openlit__same", [*[Level.OBSERVE] * 2, *[Level.NUDGE] * 4]),
+        ("openlit-smolagents__main", [*[Level.OBSERVE] * 3, *[Level.NUDGE] * 2, *[Level.STOP] * 2, Level.OBSERVE]),
+    ],
+)
+def test_the_turns_of_an_agent_are_no_agents(name: str, wanted: list[Level]) -> None:
+    spans = capture(name)
     verdicts = evaluate_in_process(spans)
     levels = [
         verdicts[one.span_id].level for one in sorted(spans, key=lambda one: one.start) if one.span_id in verdicts
     ]
-    assert levels == [*[Level.OBSERVE] * 2, *[Level.NUDGE] * 4]
+    assert levels == wanted
 
 
 def test_a_nameless_agent_of_another_scope_stays_one() -> None:

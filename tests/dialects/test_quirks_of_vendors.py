@@ -423,3 +423,35 @@ def test_the_result_of_agno_is_inside_its_own_object(written: str, result: str, 
 def test_what_a_generator_yields_is_unknown() -> None:
     step = agno(WRITTEN.format("success", "<generator object read at 0x7f9c3a9b6cf0>", "None"))
     assert (step.result, step.outcome_type, str(step.evidence)) == (None, "success", "no_result")
+
+
+# --- OpenLIT -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "args", "result"),
+    [
+        (
+            "Error executing tool 'read' with arguments {'path': 'a'}: OSError: no\nTry again.", {"path": "a"},
+            "OSError: no\nTry again.",
+        ),
+        ("Error executing tool 'read' with arguments {}: OSError: {1: 2}: no", {}, "OSError: {1: 2}: no"),
+        ("Unknown tool read", None, "smolagents.utils.AgentToolExecutionError: Unknown tool read"),
+    ],
+)  # fmt: skip
+def test_a_tool_of_smolagents_that_raised_leaves_its_exception_only(message: str, args: Any, result: str) -> None:
+    exception = {"exception.type": "smolagents.utils.AgentToolExecutionError", "exception.message": message}
+    span = span_view({"error.type": "AgentToolExecutionError"}, "execute_tool read")._replace(
+        scope="openlit.instrumentation.smolagents", status="error", events=[SpanEvent("exception", exception)]
+    )
+    step = step_of(span)
+    assert (step.tool_name, step.args, step.result, step.outcome_type) == ("read", args, result, "error")
+    assert extract_step(span._replace(scope="app")) is None
+
+
+# Found: twelve look-ups of an agent of Pydantic AI were twelve more calls of a tool that was named after its model.
+def test_a_node_of_pydantic_ai_that_calls_tools_is_none() -> None:
+    attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.agent.name": "alice"}
+    node = span_view(attributes, "execute_tool gpt-x")._replace(scope="openlit.instrumentation.pydantic_ai")
+    assert extract_step(node) is None
+    assert step_of(node._replace(attributes={**attributes, "gen_ai.tool.name": "search"})).tool_name == "search"

@@ -137,6 +137,7 @@ RUNS = {
         f"openai-agents-openlit__{shape}": Run("openai_agents_openlit", "openlit", OPENAI_AGENTS[2], ("openlit", shape))
         for shape in ("circle", "work", "turns", "same")
     },
+    "openlit-smolagents__main": Run("smolagents_openlit", "openlit", "smolagents_agent"),
     "pydantic-ai-native5__deferred": Run("pydantic_ai", *PYDANTIC_AI),
     "pydantic-ai-nocontent__deferred": Run("pydantic_ai", *PYDANTIC_AI, ("nocontent",)),
     "pydantic-ai-1.10__deferred": Run("pydantic_ai_1", *PYDANTIC_AI, ("old",)),
