@@ -282,6 +282,9 @@ def test_the_table_is_bounded_by_count_and_idle_time() -> None:
         record("a", steps="many"),
         record("a", score=None),
         record("a", by_hand=[]),
+        record("a").replace(b'"revision":1', b'"revision":Infinity'),
+        record("a").replace(b'"revision":1', b'"revision":NaN'),
+        record("a", names=({"a": 1},)),  # type: ignore[arg-type]
     ],
 )
 def test_a_damaged_record_says_so(data: bytes) -> None:

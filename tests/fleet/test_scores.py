@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -219,6 +220,18 @@ def test_a_score_that_is_rejected_is_named_and_costs_no_other(either: Langfuse) 
     assert all("invalid" in reason.lower() for _, reason in rejected), rejected
     assert set(either.scores) == {one.id for one in good}
     assert 'trajectory_guard_scores_failed_total{exporter="langfuse"} 2.0' in metrics.render()[0].decode()
+
+
+@pytest.mark.parametrize(
+    "said", [{"value": math.nan}, {"value": -math.inf}, {"metadata": {"spent": [math.nan]}}, {"timestamp": 1e30}]
+)
+def test_a_score_that_is_no_json_is_named_and_costs_no_other(either: Langfuse, said: dict[str, Any]) -> None:
+    """It was taken for a reply that makes no sense, and held up the scores of the whole group for ever."""
+    good, bad = some_scores(4), some_scores(5)[4]._replace(**said)
+    rejected = list(delivery(either, Waits(stop_after=20)).send([*good[:2], bad, *good[2:]]))
+    assert [score.id for score, _ in rejected] == [bad.id]
+    assert "this score cannot be sent" in rejected[0].reason
+    assert set(either.scores) == {one.id for one in good}
 
 
 def test_it_ends_while_langfuse_is_down(server: Langfuse) -> None:

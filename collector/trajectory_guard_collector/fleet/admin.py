@@ -7,15 +7,17 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from trajectory_guard_collector.errors import StartError
 from trajectory_guard_collector.fleet.config import FleetConfig
 from trajectory_guard_collector.fleet.connection import connection
-from trajectory_guard_collector.fleet.topics import WantedTopic, wanted
+from trajectory_guard_collector.fleet.topics import MAX_MESSAGE_BYTES, WantedTopic, wanted
 
 _TIMEOUT_S: Final = 15.0
 _ATTEMPT_S: Final = 3.0
+_DEFAULT_BYTES: Final = 1_000_000
+"""Records of this size are taken wherever nobody has set a lower limit."""
 _REFUSALS: Final = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 _TLS: Final = "SSL routines"
 """OpenSSL's words. librdkafka reports the broker's refusal of a client certificate as a failure to receive."""
@@ -116,6 +118,16 @@ class Topology:
         mistakes = [*_mistakes(found)]
         if mistakes:
             raise StartError("\n".join(mistakes))
+
+    def largest_record(self, topic: str) -> int:
+        """Bytes of the largest record that a topic takes, at most ``MAX_MESSAGE_BYTES``; the default of brokers for a
+        client that may not read settings."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        try:
+            settings = self._client.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result()
+        except KafkaException:
+            return _DEFAULT_BYTES
+        return min(MAX_MESSAGE_BYTES, int(settings["max.message.bytes"].value))
 
 
 def _mistakes(found: list[FoundTopic]) -> Iterator[str]:

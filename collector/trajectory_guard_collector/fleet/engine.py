@@ -35,7 +35,7 @@ from trajectory_guard_collector.fleet.records import (
     PoisonError,
     RecordPlace,
     SendError,
-    dead_letter_headers,
+    dead_letter,
 )
 from trajectory_guard_collector.fleet.score_records import ScoreRecords
 from trajectory_guard_collector.fleet.statistics import is_member, lag_by_role, not_handed_over
@@ -82,6 +82,7 @@ class Worker:
         operations = self.app.topic(roles.operations, timestamp_extractor=_not_in_the_future, **_BYTES)
         for name in (roles.verdicts, roles.guard_spans, roles.flags, roles.scores, roles.dead_letters):
             self.app.topic(name, **_BYTES)
+        self._most_letter_bytes = self._largest_record(roles.dead_letters)
         self._output = _TopicOutput(self.app, roles, metrics)
         counts, limits = ScoringCounts(metrics), config.trajectories.limits(config.state.live_traces_mib)
         store, guard = config.state, config.guard
@@ -173,7 +174,8 @@ class Worker:
             self._throttled.log(
                 logging.WARNING, "poison", f"{source.topic}[{source.partition}]@{source.offset}: {reason}"
             )
-            self._output.send("dead_letters", key or b"", value or b"", at_ms, dead_letter_headers(source, reason))
+            letter = dead_letter(source, reason, key, value, self._most_letter_bytes)
+            self._output.send("dead_letters", letter.key, letter.value, at_ms, letter.headers)
 
         return contained
 
@@ -211,6 +213,11 @@ class Worker:
             return assign(*arguments, **named)
 
         self._state_manager.on_partition_assign = assigned
+
+    def _largest_record(self, topic: str) -> int:
+        """Bytes of the largest record that a topic takes: one that is made in another way may take less than asked."""
+        settings = self.app._topic_manager._admin.inspect_topics([topic])[topic].extra_config
+        return min(MAX_MESSAGE_BYTES, int(settings.get("max.message.bytes") or MAX_MESSAGE_BYTES))
 
     def _keep_early_stop(self) -> None:
         """Let a request to stop hold that comes while the engine joins the group: it would run on for ever."""

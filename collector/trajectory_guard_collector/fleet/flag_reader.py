@@ -122,10 +122,11 @@ class FlagReader:
         self._metrics.add(catalogue.RECORDS, topic="flags")
         try:
             self.table.put(message.value() or b"", message.timestamp()[1] / 1_000)
-        except PoisonError as error:  # of a newer version, while workers are updated
+        except Exception as error:  # noqa: BLE001  of a newer version, or damaged: the next attempt would end here, too
             self._metrics.add(ERRORS, where="flags.record")
             place = f"{message.topic()}[{message.partition()}]@{message.offset()}"
-            self._throttled.log(logging.WARNING, "poison", f"{place}: {error}")
+            reason = str(error) if isinstance(error, PoisonError) else f"{type(error).__name__}: {error}"
+            self._throttled.log(logging.WARNING, "poison", f"{place}: {reason}")
 
 
 class KafkaFlags:

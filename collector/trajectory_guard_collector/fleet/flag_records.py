@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from trajectory_guard_collector.api.flag_replies import FlagState
 from trajectory_guard_collector.fleet.live_trajectory import LiveTrajectory
 from trajectory_guard_collector.fleet.records import Output, PoisonError, digest, trajectory_key
-from trajectory_guard_collector.scoring.item_codec import ItemFormatError, from_bytes, to_bytes
+from trajectory_guard_collector.scoring.item_codec import from_bytes, to_bytes
 from trajectory_guard_collector.scoring.items import Key
 from trajectory_guard_collector.scoring.trajectory import Trajectory
 from trajectory_guard_collector.state.codec import current_of, hand_of, plain_current, plain_hand
@@ -66,7 +66,7 @@ def flag_record_of(data: bytes) -> FlagRecord:
         )
         if not record.gone:
             record.state()
-    except (AttributeError, KeyError, TypeError, ValueError, ItemFormatError) as error:
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         if isinstance(error, PoisonError):
             raise
         raise PoisonError(f"no record of a flag: {type(error).__name__}: {error}") from None

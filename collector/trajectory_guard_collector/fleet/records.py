@@ -15,6 +15,8 @@ VERDICT_VERSION: Final = 1
 MAX_RECORD_BYTES: Final = 900_000
 """Largest record of operations, below the megabyte that brokers accept by default."""
 _KEY_BYTES: Final = 16
+_ENVELOPE_BYTES: Final = 8_192
+"""Bytes of a dead letter beside its key and value, at most: headers, and those of the batch that it is written in."""
 
 
 class PoisonError(ValueError):
@@ -182,11 +184,42 @@ def current_verdicts(records: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[
 # --- dead letters --------------------------------------------------------------------------------------------
 
 
-def dead_letter_headers(source: RecordPlace, reason: str) -> dict[str, str | bytes]:
-    """Headers that say where a record was read, and why it could not be processed."""
-    return {
+class DeadLetter(NamedTuple):
+    """A record that could not be processed, as it is put aside.
+
+    Fields:
+        key, value: as they were read; the end is missing where they do not fit into a record of the topic.
+        headers: where the record was read, and why it could not be processed; of one that was cut, its sizes as well.
+    """
+
+    key: bytes
+    value: bytes
+    headers: dict[str, str | bytes]
+
+
+def dead_letter(
+    source: RecordPlace, reason: str, key: bytes | None, value: bytes | None, most_bytes: int
+) -> DeadLetter:
+    """The dead letter of a record.
+
+    A record that the topic refuses would end the worker at each start: what does not fit is cut, since the place says
+    where the whole record is.
+
+    Parameters:
+        key, value: of the record.
+        most_bytes: largest record that the topic takes.
+    """
+    headers: dict[str, str | bytes] = {
         "trajectory_guard.topic": source.topic,
         "trajectory_guard.partition": str(source.partition),
         "trajectory_guard.offset": str(source.offset),
         "trajectory_guard.reason": reason[:1_000].encode("utf-8", "replace"),
     }
+    key, value = key or b"", value or b""
+    room = max(0, most_bytes - _ENVELOPE_BYTES)
+    if len(key) + len(value) > room:
+        headers["trajectory_guard.key_bytes"] = str(len(key))
+        headers["trajectory_guard.value_bytes"] = str(len(value))
+        key = key[: room // 2]
+        value = value[: room - len(key)]
+    return DeadLetter(key, value, headers)

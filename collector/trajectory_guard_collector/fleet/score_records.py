@@ -74,6 +74,6 @@ def score_of(data: bytes) -> LangfuseScore:
         score = LangfuseScore(**plain)
         if not (isinstance(score.id, str) and isinstance(score.timestamp, (int, float))):
             raise PoisonError("no record of a score: id or timestamp is of another type")
-    except (AttributeError, KeyError, TypeError, ItemFormatError) as error:
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ItemFormatError) as error:
         raise PoisonError(f"no record of a score: {type(error).__name__}: {error}") from None
     return score

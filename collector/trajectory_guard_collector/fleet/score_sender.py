@@ -9,15 +9,17 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import orjson
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from trajectory_guard_collector.fleet import catalogue
+from trajectory_guard_collector.fleet.admin import Topology
 from trajectory_guard_collector.fleet.config import FleetConfig
 from trajectory_guard_collector.fleet.connection import connection
-from trajectory_guard_collector.fleet.records import PoisonError, RecordPlace, SendError, dead_letter_headers
+from trajectory_guard_collector.fleet.records import PoisonError, RecordPlace, SendError, dead_letter
 from trajectory_guard_collector.fleet.score_delivery import ScoreDelivery, StoppedError
 from trajectory_guard_collector.fleet.score_records import score_of
 from trajectory_guard_collector.fleet.statistics import is_member, lag_by_role, not_committed
+from trajectory_guard_collector.fleet.topics import MAX_MESSAGE_BYTES
 from trajectory_guard_collector.scoring.langfuse import connection_of
 from trajectory_guard_collector.telemetry.metrics import Metrics
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
@@ -43,6 +45,7 @@ class ScoreForwarder:
 
     def __init__(self, config: FleetConfig, metrics: Metrics) -> None:
         kafka, langfuse, self._topics = config.kafka, config.langfuse, config.topics
+        self._config, self._most_letter_bytes = config, MAX_MESSAGE_BYTES
         self._metrics, self._throttled = metrics, ThrottledLog(_log)
         self._stopping = threading.Event()
         self._joined = False
@@ -57,7 +60,8 @@ class ScoreForwarder:
             "stats_cb": self._read_statistics, "max.poll.interval.ms": round(_MAX_POLL_S * 1_000),
             "fetch.wait.max.ms": 50,
         })  # fmt: skip
-        self._producer = Producer({**network, "partitioner": "murmur2"})
+        self._producer = Producer({**network, "partitioner": "murmur2", "message.max.bytes": MAX_MESSAGE_BYTES})
+        self._unwritten: list[KafkaError] = []
         self._delivery = ScoreDelivery(
             connection_of("langfuse", langfuse), langfuse.retry_on_failure, langfuse.batches_per_minute, metrics,
             self._wait,
@@ -86,6 +90,7 @@ class ScoreForwarder:
             KafkaException: the brokers refuse the group or the topic for good.
             SendError: a dead letter could not be written.
         """
+        self._most_letter_bytes = Topology(self._config).largest_record(self._topics.dead_letters)
         self._consumer.subscribe([self._topics.scores])
         try:
             while not self._stopping.is_set():
@@ -123,8 +128,9 @@ class ScoreForwarder:
             by_id[score.id] = message
         for score, reason in self._delivery.send(scores):
             self._bury(by_id[score.id], f"Langfuse rejects it: {reason}")
-        if self._producer.flush(_FLUSH_S):
-            raise SendError(f"topic {self._topics.dead_letters}: no broker takes dead letters")
+        if self._producer.flush(_FLUSH_S) or self._unwritten:
+            reasons = "; ".join(one.str() for one in self._unwritten[:1]) or "no broker answers"
+            raise SendError(f"topic {self._topics.dead_letters}: no broker takes dead letters: {reasons}")
         self._commit(messages)
 
     def _commit(self, messages: Sequence[Message]) -> None:
@@ -140,8 +146,15 @@ class ScoreForwarder:
         source = RecordPlace(message.topic(), message.partition(), message.offset())
         self._metrics.add(catalogue.DEAD_LETTERS, topic="scores")
         self._throttled.log(logging.WARNING, "poison", f"{source.topic}[{source.partition}]@{source.offset}: {reason}")
-        headers: Any = dead_letter_headers(source, reason)
-        self._producer.produce(self._topics.dead_letters, message.value() or b"", message.key() or b"", headers=headers)
+        letter = dead_letter(source, reason, message.key(), message.value(), self._most_letter_bytes)
+        headers: Any = letter.headers
+        self._producer.produce(
+            self._topics.dead_letters, letter.value, letter.key, headers=headers, on_delivery=self._delivered
+        )
+
+    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            self._unwritten.append(error)
 
     def _wait(self, seconds: float) -> None:
         """Wait, and remain a member of the group: it is polled, with its partitions paused."""

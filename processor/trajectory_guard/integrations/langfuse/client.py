@@ -288,8 +288,11 @@ def _without_user(url: str) -> str:
 def _fields(score: LangfuseScore) -> dict[str, Any]:
     fields = {key: value for key, value in score._asdict().items() if value is not None}
     try:
+        # What is no JSON (not a number, infinity) must be noticed here: where it is posted, it would count as a reply
+        # that makes no sense, and hold up all scores.
+        json.dumps(fields, allow_nan=False)
         return {**fields, "timestamp": datetime.fromtimestamp(score.timestamp, timezone.utc)}
-    except (ValueError, TypeError, OverflowError, OSError) as error:
+    except (ValueError, TypeError, OverflowError, OSError, RecursionError) as error:
         raise _unsendable(error) from error
 
 
