@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,10 @@ from tests.collector.kit import request, tool
 from tests.faults.processes import Collector, Rotel, arrived, eventually, only_full, started
 from tests.faults.proxy import FINE, SILENT, proxy
 from tests.faults.senders import GrpcSender, HttpSender, Sender, assert_well, ids, plain
+from trajectory_guard_collector.config.models import Queue
+from trajectory_guard_collector.errors import OverloadedError
 from trajectory_guard_collector.gateway.storage.database import Database
+from trajectory_guard_collector.gateway.storage.store import Store, StoredBatch
 from trajectory_guard_collector.otlp.signals import Batch, Signal
 
 MIB = 1 << 20
@@ -122,6 +126,40 @@ async def test_what_was_taken_before_the_disk_was_full_survives_a_kill(tmp_path:
             await asyncio.to_thread(collector.start)
             await arrived(rotel, taken)
             assert taken <= rotel.ids().keys()
+
+
+def fill_disk(disk: Path, left: int) -> None:
+    """As another program does: so many bytes are left."""
+    free = os.statvfs(disk)
+    with (disk / "of-another-program").open("wb") as file:
+        file.write(bytes(free.f_bavail * free.f_frsize - left))
+
+
+@pytest.mark.parametrize("left", [2 * MIB, 3 * MIB, 5 * MIB])
+@pytest.mark.parametrize(("count", "size"), [(60, 100_000), (3, 3_000_000), (200, 20_000)])
+async def test_what_another_program_leaves_of_the_disk_is_enough_to_delete_what_was_delivered(
+    tmp_path: Path, left: int, count: int, size: int
+) -> None:
+    """The store used up the rest to move its log into the file: nothing could be deleted, and the queue stayed full."""
+    with small_disk(tmp_path / "disk") as disk:
+        store, batch = Store(Queue(storage=str(disk / "queue"))), Batch(Signal.TRACES, os.urandom(size), 1)
+        await store.start()
+        for _ in range(count):
+            await store.put(batch, ["otlp"])
+        fill_disk(disk, left)
+        with pytest.raises(OverloadedError, match="full"):
+            await store.put(Batch(Signal.TRACES, bytes(DISK_MIB * MIB), 1), ["otlp"])
+        sent: list[StoredBatch] = []
+        while rows := await store.next_batches("otlp", [Signal.TRACES], {Signal.TRACES: len(sent)}, MIB):
+            store.acknowledge("otlp", rows)
+            sent += rows
+        assert [row.batch.data for row in sent] == [batch.data] * count
+        await eventually(lambda: store.used_bytes == 0 and store.ready() is None, "there is room again")
+        await store.put(batch, ["otlp"])
+        await store.stop()
+        await store.start()  # what was delivered is not sent again after a restart
+        assert [one.batches for one in await store.waiting()] == [1]
+        await store.stop()
 
 
 def test_unused_space_is_given_back_in_large_parts(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -250,7 +250,7 @@ class Database:
         if before <= _KEPT_FREE_PAGES:
             return False
         self.room(0)
-        self._connection.executescript(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")  # execute() returns one page
+        self._vacuum(_VACUUM_PAGES)
         return _KEPT_FREE_PAGES < int(self._row("PRAGMA freelist_count")[0]) < before
 
     def room(self, wanted: int) -> int:
@@ -268,6 +268,16 @@ class Database:
             self.shrink_log()
             room = self._room()
         return room
+
+    def _missing_pages(self) -> int:
+        """Pages that the log adds to the file and for which the disk has no room; 0 if there is room for all of them.
+
+        Another program may have filled the disk. To try nevertheless would use up the rest of it, with which delivered
+        batches can still be deleted.
+        """
+        disk = os.statvfs(self.file)
+        added = int(self._row("PRAGMA page_count")[0]) * _PAGE_BYTES - self.file.stat().st_size
+        return max(0, -(-(added - disk.f_bavail * disk.f_frsize) // _PAGE_BYTES))
 
     def _room(self) -> int:
         disk = os.statvfs(self.file)
@@ -316,8 +326,27 @@ class Database:
         self._saved_anew()
 
     def shrink_log(self) -> None:
-        """Write the log into the file and cut it off, to make room on a full disk."""
-        self._rows("PRAGMA wal_checkpoint(TRUNCATE)")
+        """Write the log into the file and cut it off, to make room on a full disk; nothing if the log does not fit."""
+        missing = self._missing_pages()
+        if missing and self._can_vacuum(2 * missing):
+            with suppress(sqlite3.OperationalError):  # no room even for that
+                self._vacuum(2 * missing)  # what is deleted need not be written into the file
+            missing = self._missing_pages()
+        if not missing:
+            self._rows("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _can_vacuum(self, pages: int) -> bool:
+        """Whether so many pages can be given up on a full disk: moving those that are still in use takes room, too."""
+        disk = os.statvfs(self.file)
+        unused = int(self._row("PRAGMA freelist_count")[0])
+        moved = min(pages, int(self._row("PRAGMA page_count")[0]) - unused)
+        written = 2 * moved + pages // 256 + 16
+        return 0 < pages <= 2 * unused and written * _PAGE_BYTES <= disk.f_bavail * disk.f_frsize
+
+    def _vacuum(self, pages: int) -> None:
+        # execute() returns one page. What leaves the cache before the end is written to the log, for nothing.
+        self._connection.executescript(f"PRAGMA cache_spill = OFF; PRAGMA incremental_vacuum({pages})")
+        self._rows("PRAGMA cache_spill = ON")
 
     def _open(self) -> None:
         try:

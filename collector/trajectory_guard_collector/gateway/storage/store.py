@@ -259,7 +259,7 @@ class Store:
             taken = _fitting(writes, self._database.room(sum(write.size for write in writes)))
             freed, *results = self._database.transact([acknowledge, *(write.statement for write in taken)])
         except (sqlite3.Error, OSError):
-            with suppress(sqlite3.Error):
+            with suppress(sqlite3.Error, OSError):
                 self._database.shrink_log()
             raise
         return freed, taken, results
@@ -284,7 +284,7 @@ class Store:
     def _give_back(self) -> bool:
         try:
             return self._database.give_back()
-        except (sqlite3.Error, OSError):  # the next write reports it
+        except (sqlite3.Error, OSError, DatabaseError):  # the next write reports it
             return False
 
 
