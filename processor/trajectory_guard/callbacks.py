@@ -6,7 +6,7 @@ import atexit
 import inspect
 import threading
 from collections import Counter
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -68,20 +68,27 @@ def text_of(given: Any, verdict: Verdict, default: str, counts: Counter[str]) ->
     return text
 
 
-def notify(callback: Any, intervention: Intervention, counts: Counter[str]) -> None:
+def notify(callback: Any, intervention: Intervention, counts: Counter[str], *, elsewhere: bool = False) -> None:
     """Call the user's ``on_intervention``; its errors are counted and logged once, and go no further.
 
     A coroutine runs in an event loop on a thread of its own: the loop of the caller ends with the run that is stopped.
-    A plain function runs on the thread of the caller, and delays it.
+    A plain function runs on the thread of the caller, and delays it; with ``elsewhere`` it has a thread of its own,
+    since the caller's is one of those for which the function would wait if it started a span.
     """
     if callback is None:
         return
     try:
-        result = callback(intervention)
-        if inspect.iscoroutine(result):
-            _callbacks.run(result, counts)
+        if elsewhere:
+            _callbacks.run_elsewhere(lambda: callback(intervention), counts)
+        else:
+            _run(callback(intervention), counts)
     except Exception:  # noqa: BLE001  as above
         _contain("on_intervention", counts)
+
+
+def _run(result: Any, counts: Counter[str]) -> None:
+    if inspect.iscoroutine(result):
+        _callbacks.run(result, counts)
 
 
 def wait(timeout_s: float) -> bool:
@@ -90,7 +97,8 @@ def wait(timeout_s: float) -> bool:
 
 
 class _Callbacks:
-    """Runs coroutines in one event loop, on a daemon thread that begins with the first of them. Thread-safe.
+    """Runs coroutines in one event loop, on a daemon thread that begins with the first of them, and plain functions on
+    a daemon thread each. Thread-safe.
 
     At most ``_MAX_RUNNING`` run at once; more are given up, and counted. A forked child begins without any.
     """
@@ -124,6 +132,34 @@ class _Callbacks:
             loop = self._loop
         loop.call_soon_threadsafe(self._start, loop, work, counts, context=copy_context())
 
+    def run_elsewhere(self, call: Callable[[], Any], counts: Counter[str]) -> None:
+        """Call a plain function on a thread of its own, in a copy of the current context."""
+
+        def work() -> None:
+            try:
+                _run(call(), counts)
+            except BaseException:  # noqa: BLE001  as of a coroutine
+                _contain("on_intervention", counts)
+            finally:
+                self._has_ended()
+
+        with self._lock:
+            if self._running >= _MAX_RUNNING:
+                raise RuntimeError(f"{_MAX_RUNNING} callbacks have not ended: this one is dropped")
+            self._running += 1
+        try:
+            threading.Thread(
+                target=copy_context().run, args=(work,), name="trajectory_guard-callback", daemon=True
+            ).start()
+        except BaseException:  # the process is about to end
+            self._has_ended()
+            raise
+
+    def _has_ended(self) -> None:
+        with self._lock:
+            self._running -= 1
+            self._ended.notify_all()
+
     def wait(self, timeout_s: float) -> bool:
         if threading.current_thread() is self._thread:
             return False  # it would wait for itself
@@ -141,9 +177,7 @@ class _Callbacks:
         except BaseException:  # noqa: BLE001  nothing may end the loop, nor be lost unseen: not sys.exit(), no cancellation
             _contain("on_intervention", counts)
         finally:
-            with self._lock:
-                self._running -= 1
-                self._ended.notify_all()
+            self._has_ended()
 
 
 _callbacks: Final = _Callbacks()

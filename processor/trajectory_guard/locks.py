@@ -31,10 +31,20 @@ class HeldHereError(RuntimeError):
     """A thread asked for a lock that it has already: the protected values may be half changed."""
 
 
+class HeldTooLongError(RuntimeError):
+    """A thread waited for a lock for longer than it may: the one that holds it may be waiting for this thread."""
+
+
 class _Held(threading.local):
-    """The lock that a thread entered first. It is the last to be left: if the thread has left it, it holds none."""
+    """Of one thread.
+
+    Attributes:
+        outermost: the lock that it entered first. It is the last to be left: if the thread has left it, it holds none.
+        patience_s: seconds for which it waits for a lock; -1 for as long as it takes.
+    """
 
     outermost: OwnedLock | None = None
+    patience_s: float = -1.0
 
 
 _held: Final = _Held()
@@ -43,8 +53,9 @@ _held: Final = _Held()
 class OwnedLock(_RLock):
     """A lock for ``with`` and ``condition_on`` that raises instead of waiting for its own thread.
 
-    Raises ``HeldHereError`` on entry, if the thread holds it. The release is that of the C class: an exception that a
-    signal handler raises on the way out would otherwise leave the lock held for ever.
+    Raises ``HeldHereError`` on entry, if the thread holds it, and ``HeldTooLongError`` within ``patience``. The release
+    is that of the C class: an exception that a signal handler raises on the way out would otherwise leave the lock held
+    for ever.
     """
 
     __slots__ = ()
@@ -56,7 +67,9 @@ class OwnedLock(_RLock):
         elif self._is_owned():
             raise HeldHereError("this thread holds the lock: it is asked for by a finalizer or a signal handler")
         try:
-            return self.acquire()
+            if self.acquire(timeout=_held.patience_s):
+                return True
+            raise HeldTooLongError(f"another thread has held the lock for {_held.patience_s:g} s")
         except BaseException:  # raised by a signal handler, perhaps after the lock was taken
             if self._is_owned():
                 self.release()
@@ -76,6 +89,24 @@ def holds_lock() -> bool:
     """Whether the current thread holds a lock of the guard."""
     outermost = _held.outermost
     return outermost is not None and outermost._is_owned()
+
+
+class patience:
+    """A context in which this thread waits for each lock of the guard for so many seconds at most; None: without limit.
+
+    Raises ``HeldTooLongError`` inside.
+    """
+
+    __slots__ = ("_before", "_seconds")
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = -1.0 if seconds is None else seconds
+
+    def __enter__(self) -> None:
+        self._before, _held.patience_s = _held.patience_s, self._seconds
+
+    def __exit__(self, *_: object) -> None:
+        _held.patience_s = self._before
 
 
 def condition_on(lock: OwnedLock) -> threading.Condition:

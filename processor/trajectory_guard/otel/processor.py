@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -19,19 +18,22 @@ from trajectory_guard import telemetry
 from trajectory_guard.callbacks import Intervention, notify
 from trajectory_guard.config import GuardConfig, is_disabled
 from trajectory_guard.core.engine import Verdict
-from trajectory_guard.core.steps import Evidence, StepRecord, Usage
+from trajectory_guard.core.steps import StepRecord, Usage
 from trajectory_guard.core.tracking.tables import BoundedTable, NameTable
 from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import KeySet, RowKeys, recognise_keys
 from trajectory_guard.forking import now_and_after_fork
-from trajectory_guard.locks import OwnedLock, holds_lock
-from trajectory_guard.logs import log_contained, log_recovery, log_verdict, log_without_content
+from trajectory_guard.locks import HeldTooLongError, OwnedLock, holds_lock, patience
+from trajectory_guard.logs import log_contained, log_recovery, log_verdict
 from trajectory_guard.otel import ending
 from trajectory_guard.otel.callers import run_of_caller, views_in
+from trajectory_guard.otel.content_watch import ContentWatch
 from trajectory_guard.otel.local_roots import ends_request, is_tool
 from trajectory_guard.otel.metrics import meter_of, register
+from trajectory_guard.otel.pools import has_pool
+from trajectory_guard.otel.postponed import Postponed
 from trajectory_guard.otel.sdk_spans import (
     IS_REMOTE,
     PUBLIC,
@@ -70,9 +72,9 @@ _log: Final = logging.getLogger(telemetry.LOGGER)
 _LATENCY_SAMPLE: Final = 16
 _EXPIRY_CHECK: Final = 256
 _EXPIRY_LOOK: Final = 64
-_MAX_POSTPONED, _MAX_PASSED = 256, 1_024
-_ENOUGH_WITHOUT_CONTENT: Final = 8
-"""Tool calls of which none has content, from which on one warning says so."""
+_MAX_PASSED: Final = 1_024
+_POOL_PATIENCE_S: Final = 0.5
+"""Seconds for which a thread of a pool waits for a lock, which the thread that waits for the pool may hold."""
 
 
 class TrajectoryGuardProcessor(SpanProcessor):
@@ -82,7 +84,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
     of its own is counted (``trajectory_guard.errors``) and logged once per place. With ``spending_file`` a model call
     is booked in the file before its span has ended; if the file is locked, that takes up to 0.02 s, once a second, and
     the calls in between wait in memory. A span that ends while its thread holds a lock of the guard (a finalizer or a
-    signal handler has ended it) is evaluated with the next span that ends.
+    signal handler has ended it) is evaluated with the next span that ends; so is one whose thread holds a lock while
+    the SDK's ``ConcurrentMultiSpanProcessor`` calls this on another thread, after 0.5 s.
 
     Parameters:
         config: ``GuardConfig``; by default that of the board, which is read from ``TRAJECTORY_GUARD_*`` variables.
@@ -112,16 +115,17 @@ class TrajectoryGuardProcessor(SpanProcessor):
         now_and_after_fork(self._renew_lock)
         self._open: dict[int, Span] = {}  # span id -> live span, oldest first, for identity
         self._readers = readers()
+        self._patience_s: float | None = None  # without limit, until a span shows that its processors run on a pool
+        self._processors_seen: object = None
         self._started = self._evaluated = 0
-        self._postponed: deque[ReadableSpan] = deque(maxlen=_MAX_POSTPONED)
-        limit = self.config.max_trajectories
+        self._postponed, limit = Postponed(self.board.counts), self.config.max_trajectories
         self._conversations: NameTable[int, str] = NameTable(limit)  # of traces
         self._usage: BoundedTable[int, UsageLedger] = BoundedTable(limit)  # usage of the model calls of a trace
         self._passed: BoundedTable[int, trace.SpanContext] = BoundedTable(_MAX_PASSED)  # parents of ended model calls
         self._feed: SpendingFeed | None = None
         self._scores: ScoreFeed | None = None
         self._reported: set[str] = set()
-        self._without_content: int | None = 0  # tool calls so far, until one has content or the warning was given
+        self._content = ContentWatch(self.board)
         add_reporter(self.board)
         self.latency = register(meter_of(meter_provider), self.board)
         follow(self)
@@ -137,7 +141,6 @@ class TrajectoryGuardProcessor(SpanProcessor):
 
     def _renew_lock(self) -> None:
         self._lock = OwnedLock()
-        self._catches_up = False
 
     # --- SpanProcessor ---------------------------------------------------------------------------------------
 
@@ -148,6 +151,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
         try:
             try:
                 context, self.board.resource = self._readers.get(span.__class__, PUBLIC).started(span)
+                if span._span_processor is not self._processors_seen:
+                    self._look_for_pool(span)
             except AttributeError:  # its fields were replaced
                 context, self.board.resource = PUBLIC.started(span)
             self._open[context[SPAN_ID]] = span
@@ -176,38 +181,21 @@ class TrajectoryGuardProcessor(SpanProcessor):
             if not (interesting or ends_trace or self._above or self.board.quality is not None):
                 self._open.pop(context[SPAN_ID], None)  # most spans of an application
             elif holds_lock():
-                self._postpone(span)
+                self._postponed.add(span)
                 return
             else:
                 if limit and interesting:
                     attributes = marked(attributes, limit)
-                self._end_known(span, context, parent, attributes, reader, interesting=interesting)
+                end = self._end_known if self._patience_s is None else self._end_patiently
+                end(span, context, parent, attributes, reader, interesting=interesting)
                 if ends_trace:
                     self._finish_recoveries(span, context)
+        except HeldTooLongError:  # it is postponed, or the recoveries of its trace are
+            return
         except Exception as error:
             self._contain("on_end", error)
-        if self._postponed and not self._catches_up and not holds_lock():
-            self._catch_up()
-
-    def _postpone(self, span: ReadableSpan) -> None:
-        if len(self._postponed) == _MAX_POSTPONED:
-            self.board.counts["expired_full"] += 1  # the oldest is dropped
-        self._postponed.append(span)
-
-    def _catch_up(self) -> None:
-        """Evaluate the spans that ended while their threads were inside the guard.
-
-        Each is tried once: a thread that enters the guard meanwhile, without being another one (a greenlet), puts them
-        back.
-        """
-        self._catches_up = True
-        try:
-            for _ in range(len(self._postponed)):
-                self.on_end(self._postponed.popleft())
-        except IndexError:
-            pass  # another thread has taken it
-        finally:
-            self._catches_up = False
+        if self._postponed.spans:
+            self._postponed.catch_up(self.on_end)
 
     def shutdown(self) -> None:
         """Stop evaluating spans, for this and all later spans. Raised flags stay readable. A second call does nothing.
@@ -218,14 +206,16 @@ class TrajectoryGuardProcessor(SpanProcessor):
         if self._is_shut_down:
             return
         self._is_shut_down = True
-        self._evaluate_postponed()
+        self._postponed.catch_up(self.on_end)
         self.enabled = False
-        for table in (self._open, self._above, self._passed, self._postponed):
+        for table in (self._open, self._above, self._passed, self._postponed.spans):
             table.clear()
         if any(one.enabled for one in list(self.board.processors)):
-            ending.flush(self.board, None, self._contain)
+            end = partial(ending.flush, self.board, None, self._contain)
         else:
-            ending.close(self.board, self._contain)
+            end = partial(ending.close, self.board, self._contain)
+        with patience(self._patience_s):
+            end()
 
     def force_flush(self, timeout_millis: int | None = ending.DEFAULT_MILLIS) -> bool:
         """Save spending that had to wait; wait for queued Langfuse scores and callbacks, up to five seconds together.
@@ -237,13 +227,13 @@ class TrajectoryGuardProcessor(SpanProcessor):
             versions does not flush the processors behind one that returns False.
         """
         timeout = 0 if self._is_shut_down else timeout_millis
-        return ending.flush(self.board, timeout, self._contain, self._evaluate_postponed)
+        with patience(self._patience_s):
+            return ending.flush(self.board, timeout, self._contain, self._evaluate_postponed)
 
     def _evaluate_postponed(self) -> bool:
         """Evaluate the spans that had to wait for a lock; whether none is left."""
-        if self._postponed and not holds_lock():
-            self._catch_up()
-        return not self._postponed
+        self._postponed.catch_up(self.on_end)
+        return not self._postponed.spans
 
     def switch_on(self) -> None:
         """Evaluate spans from now on, also after a shutdown, unless ``TRAJECTORY_GUARD_DISABLED`` is set."""
@@ -265,6 +255,18 @@ class TrajectoryGuardProcessor(SpanProcessor):
             self._open.pop(context[SPAN_ID], None)
         if self.board.quality is not None:
             self._score(span, attributes)
+
+    def _end_patiently(self, span: ReadableSpan, context: trace.SpanContext, *rest: Any, **named: Any) -> None:
+        """End a span on a thread of a pool. Where a lock is held for too long, the span waits for the next one."""
+        live = self._open.get(context[SPAN_ID])
+        try:
+            with patience(self._patience_s):
+                self._end_known(span, context, *rest, **named)
+        except HeldTooLongError:
+            if live is not None:
+                self._open[context[SPAN_ID]] = live
+            self._postponed.add(span)
+            raise
 
     # --- steps -----------------------------------------------------------------------------------------------
 
@@ -291,8 +293,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
         verdict = self._evaluate(step, view, context, keys) if step is not None else None
         if step is None or verdict is None:
             return
-        if self._without_content is not None and step.model_scope is None and not step.is_toolless:
-            self._look_for_content(verdict, row.row.name if row is not None else "")
+        if self._content.without is not None and step.model_scope is None and not step.is_toolless:
+            self._content.look(verdict, row.row.name if row is not None else "")
         self._evaluated += 1
         if started:
             self.latency.record(time.perf_counter() - started)
@@ -300,16 +302,6 @@ class TrajectoryGuardProcessor(SpanProcessor):
             self._report(verdict, span)
         if (verdict.detections or verdict.recovered) and self.board.reporter is not None:
             self.board.reporter.report(verdict, view.trace_id, span, self._ancestors(span))
-
-    def _look_for_content(self, verdict: Verdict, dialect: str) -> None:
-        """Warn once if the first tool spans show neither arguments nor results, and no gate reads them elsewhere."""
-        count = self._without_content
-        if verdict.evidence is not Evidence.NAME_ONLY or self.board.is_gated(verdict.trajectory_id, verdict.run):
-            self._without_content = None
-        elif count is not None:
-            self._without_content = count + 1 if count + 1 < _ENOUGH_WITHOUT_CONTENT else None
-            if self._without_content is None:
-                log_without_content(_ENOUGH_WITHOUT_CONTENT, dialect)
 
     def _propose(self, span: ReadableSpan, view: SpanView) -> None:
         """Enter the calls that a model requests in the cursor."""
@@ -319,7 +311,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
     def _finish_recoveries(self, span: ReadableSpan, context: trace.SpanContext) -> None:
         """Count the recoveries in a trace whose local root has ended, and clear stops that nobody has taken."""
         trace_id, ended = f"{context[TRACE_ID]:032x}", ends_request(span, self._table)
-        self.board.finish_recoveries(self._conversations.find(context[TRACE_ID]) or trace_id, trace_id, ended=ended)
+        with patience(self._patience_s):
+            self.board.finish_recoveries(self._conversations.find(context[TRACE_ID]) or trace_id, trace_id, ended=ended)
 
     def _step(self, view: SpanView, row: RowKeys, keys: KeySet, parent: trace.SpanContext | None) -> StepRecord | None:
         above = self.views_above(parent)
@@ -355,7 +348,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         if verdict.intervenes:
             if not self.board.is_gated(verdict.trajectory_id, verdict.run):
                 due = Intervention(verdict.level, "", verdict, {}, delivered=False)
-                notify(self.config.on_intervention, due, self.board.counts)
+                notify(self.config.on_intervention, due, self.board.counts, elsewhere=self._patience_s is not None)
             first = self.board.step_id(verdict.trajectory_id, verdict.first_step) or str(verdict.first_step)
             live = self._open.get(span.parent.span_id) if span.parent is not None else None
             self._spans.emit(verdict, first_step=first, tool_span=span, live_parent=live)
@@ -448,6 +441,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 trajectory=trajectory_id(view, above, self._conversation_of, self._table),
                 live=self._open.get(span.parent.span_id) if span.parent is not None else None,
             )  # fmt: skip
+        except HeldTooLongError:  # with the next span
+            raise
         except Exception as error:
             self._contain("spending", error)
 
@@ -466,10 +461,17 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 self._report(verdict, span)
                 if self.board.reporter is not None:
                     self.board.reporter.report(verdict, view.trace_id, span, self._ancestors(span))
+        except HeldTooLongError:
+            raise
         except Exception as error:
             self._contain("quality", error)
 
     # --- open spans ------------------------------------------------------------------------------------------
+
+    def _look_for_pool(self, span: Any) -> None:
+        self._processors_seen = span._span_processor
+        if self._patience_s is None and has_pool(self._processors_seen):
+            self._patience_s = _POOL_PATIENCE_S
 
     def _expire_open(self) -> None:
         """Remove tool spans that are too old to end, and the oldest spans of any kind beyond the limit.
@@ -481,6 +483,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             oldest = list(islice(self._open.items(), _EXPIRY_LOOK))
         except RuntimeError:
             return  # another thread started or ended a span just now: the next check will do
+        self._processors_seen = None  # parts may have been added
         for span_id in list(self._above):
             if span_id not in self._open:  # a child that ended beside its parent has put it back
                 self._above.pop(span_id, None)

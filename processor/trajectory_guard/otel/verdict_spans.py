@@ -7,11 +7,8 @@ is, this is the only file to change.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, ReadableSpan
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import NonRecordingSpan, Span
 from opentelemetry.util.types import AttributeValue
 
@@ -19,8 +16,9 @@ from trajectory_guard import telemetry
 from trajectory_guard.core.detectors.reported import QUALITY_DROP
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
-from trajectory_guard.logs import is_loop, log_contained
+from trajectory_guard.logs import is_loop
 from trajectory_guard.otel.pipelines import pipeline_of
+from trajectory_guard.otel.pools import tracer_without_pool
 from trajectory_guard.version import __version__
 
 
@@ -85,38 +83,18 @@ class VerdictSpans:
         """Emit an intervention: a span of its own under the tool span's parent, and attributes on that parent.
 
         Without a tool span the own span stands in the current context. With one, this is called while that span ends:
-        on one of a few threads, perhaps, that all processors share. The own span would then wait for the very thread
-        that it is written on, so it is written on another one.
+        on one of a few threads, perhaps, that all processors share, and for which the own span must not wait.
         """
         attributes = verdict_attributes(verdict, first_step)
         if live_parent is not None and live_parent.is_recording():
             live_parent.set_attributes(attributes)
-        provider = self.provider or trace.get_tracer_provider()
         tool = tool_span.context if tool_span is not None else None
         around = (tool_span.parent if tool_span is not None else None) or tool
         context = trace.set_span_in_context(NonRecordingSpan(around)) if around is not None else None
 
-        def write() -> None:
-            provider.get_tracer(telemetry.SCOPE, __version__).start_span(
-                telemetry.SPAN_NAME,
-                context=context,
-                attributes={**attributes, **guard_attributes(verdict)},
-                links=[trace.Link(tool)] if tool is not None else None,
-            ).end()
-
-        if tool_span is not None and _runs_on_threads(provider):
-            threading.Thread(target=_contained, args=(write,), name="trajectory_guard-verdict", daemon=True).start()
-        else:
-            write()
-
-
-def _runs_on_threads(provider: trace.TracerProvider) -> bool:
-    """Whether the processors of a provider run on a few threads of its own, for which the one who ends a span waits."""
-    return isinstance(getattr(provider, "_active_span_processor", None), ConcurrentMultiSpanProcessor)
-
-
-def _contained(write: Callable[[], None]) -> None:
-    try:
-        write()
-    except Exception:  # noqa: BLE001  the threads of the processors may have ended by now
-        log_contained("the span of a verdict could not be written")
+        tracer_without_pool(self.provider or trace.get_tracer_provider(), telemetry.SCOPE, __version__).start_span(
+            telemetry.SPAN_NAME,
+            context=context,
+            attributes={**attributes, **guard_attributes(verdict)},
+            links=[trace.Link(tool)] if tool is not None else None,
+        ).end()
