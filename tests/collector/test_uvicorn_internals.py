@@ -7,6 +7,7 @@ import inspect
 
 import pytest
 import uvicorn
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
@@ -21,14 +22,27 @@ CALLED = {
 OVERRIDDEN = {
     HttpToolsProtocol: (
         "connection_made", "connection_lost", "data_received", "on_message_begin", "on_headers_complete", "on_body",
-        "on_message_complete",
+        "on_message_complete", "on_response_complete", "send_400_response",
     ),
+    FlowControl: ("pause_reading", "resume_reading"),
     uvicorn.Server: ("startup", "capture_signals"),
 }  # fmt: skip
-OF_A_PROTOCOL = ("connections", "cycle", "headers", "loop", "parser", "timeout_keep_alive", "transport")
+OF_A_PROTOCOL = (
+    "connections",
+    "cycle",
+    "flow",
+    "headers",
+    "loop",
+    "parser",
+    "pipeline",
+    "timeout_keep_alive",
+    "transport",
+)
 OF_A_SERVER = ("config", "server_state", "should_exit", "started")
 OF_A_STATE = ("connections", "tasks")
 SET_LATER = {
+    HttpToolsProtocol.on_headers_complete: "self.pipeline.appendleft((",
+    RequestResponseCycle.receive: "self.more_body",
     HttpToolsProtocol.on_message_begin: "self.url = ",
     uvicorn.Server.startup: "self.servers = ",
     RequestResponseCycle.__init__: "self.response_complete = ",

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import httptools
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
@@ -48,11 +49,27 @@ class HttpLimits(NamedTuple):
     newest_stay: bool = False
 
 
+class _Flow(FlowControl):
+    """Reads nothing as long as a condition does not hold."""
+
+    def __init__(self, transport: asyncio.Transport, may_read: Callable[[], bool]) -> None:
+        super().__init__(transport)
+        self._may_read = may_read
+
+    def resume_reading(self) -> None:
+        if self._may_read():
+            super().resume_reading()
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """uvicorn's protocol with limits on connections and headers, and a deadline for every whole request.
 
     The deadline starts with the connection, and later with the first byte of a request. uvicorn has none of its own:
     it waits for headers for ever.
+
+    A client may send further requests without waiting for replies. They are answered in order, and nothing more is read
+    while one of them waits for its turn. The time of a request begins when it is read, and one that is cut off or
+    broken costs no reply to those before it.
 
     Requests to change the protocol are ignored, as RFC 9110 allows. uvicorn takes such a request for one without a
     body, and Java's HTTP client asks for HTTP/2 that way with whatever it sends.
@@ -72,16 +89,20 @@ class BoundedProtocol(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._overhead = 0
         self._in_head = False
+        self._in_message = False
+        self._at_last: Callable[[], None] | None = None  # closes the connection once the requests so far are answered
         self._used_at = 0.0
         self.timeout_keep_alive = limits.idle_timeout_s  # type: ignore[assignment]  # declared int, given to call_later
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the deadline, and close this connection or another if there are too many."""
         super().connection_made(transport)
+        self.flow = _Flow(transport, lambda: not self.pipeline and self._at_last is None)
         self._used_at = time.monotonic()
         self._start_deadline()
         if len(self.connections) > self._limits.max_connections:
-            self._surplus()._cut_off("too_many_connections")
+            self._on_cut_off("too_many_connections")
+            self._surplus()._abort()
 
     def _surplus(self) -> BoundedProtocol:
         """The longest idle connection; if all are in work this one, or the oldest (``HttpLimits.newest_stay``)."""
@@ -99,6 +120,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Start the deadline with the first byte of a request."""
+        if self._at_last is not None:
+            return
         if self.cycle is None or self.cycle.response_complete:
             self._start_deadline()
         self._overhead += len(data)
@@ -129,8 +152,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Start the deadline of a request that came in one piece with the end of the one before."""
-        self._start_deadline()
-        self._in_head = True
+        if not self._in_work():
+            self._start_deadline()
+        self._in_head = self._in_message = True
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -150,10 +174,40 @@ class BoundedProtocol(HttpToolsProtocol):
         """Cancel the deadline, since the request is complete."""
         if self.parser.should_upgrade():
             return
+        self._in_message = False
         self._used_at = time.monotonic()
         self._stop_deadline()
         self._overhead = 0
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Begin with the next request; the time of one that has not come whole begins now."""
+        waits = bool(self.pipeline)
+        super().on_response_complete()
+        if self._at_last is not None and not waits:
+            self._at_last()
+        elif self._in_message and not self.pipeline and not self.transport.is_closing():
+            self._start_deadline()
+
+    def send_400_response(self, msg: str) -> None:
+        """Reply to what is no request, after the replies to the requests before it."""
+        self._after_replies(lambda: super(BoundedProtocol, self).send_400_response(msg))
+
+    def _after_replies(self, close: Callable[[], None]) -> None:
+        """Close the connection once the requests that came whole are answered. Nothing more is read."""
+        if self._at_last is not None:
+            return
+        if self.cycle is not None and self.cycle.more_body and self.pipeline:
+            self.pipeline.popleft()  # the last one, whose body is cut off or broken
+            waits = True
+        else:
+            waits = self._in_work() and not self.cycle.more_body
+        if not waits:
+            close()
+            return
+        self._at_last = close
+        self._stop_deadline()
+        self.flow.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Leave no timer behind, whoever closed the connection."""
@@ -172,6 +226,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _cut_off(self, why: str) -> None:
         self._on_cut_off(why)
+        self._after_replies(self._abort)
+
+    def _abort(self) -> None:
         self.connections.discard(self)
         self.transport.abort()
 
