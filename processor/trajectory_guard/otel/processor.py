@@ -32,7 +32,6 @@ from trajectory_guard.otel.callers import run_of_caller, views_in
 from trajectory_guard.otel.content_watch import ContentWatch
 from trajectory_guard.otel.local_roots import ends_request, is_tool
 from trajectory_guard.otel.metrics import meter_of, register
-from trajectory_guard.otel.pools import has_pool
 from trajectory_guard.otel.postponed import Postponed
 from trajectory_guard.otel.sdk_spans import (
     IS_REMOTE,
@@ -45,7 +44,7 @@ from trajectory_guard.otel.sdk_spans import (
     readers,
     view_of,
 )
-from trajectory_guard.otel.verdict_spans import VerdictSpans
+from trajectory_guard.otel.verdict_spans import VerdictSpans, has_pool
 from trajectory_guard.runtime import add_reporter, board_for, follow
 from trajectory_guard.spans.duplicates import MAX_ANCESTORS
 from trajectory_guard.spans.extract import model_usage, read_handoff, read_known_step, repeats_above, trajectory_id

@@ -3,12 +3,25 @@
 Three places: a short span of the guard's own next to the tool span, the parent span if it is still recording, and
 (for Langfuse) tags on both. The SDK's hook for writing while a span ends (``_on_ending``) is not public yet; once it
 is, this is the only file to change.
+
+Processors may run on a few threads of their own, for which the thread that starts or ends a span waits
+(``ConcurrentMultiSpanProcessor``). What runs on such a thread must wait neither for another one of them, all of which
+may be in the same place, nor for a lock without limit: the thread that waits for it may hold the lock.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any, Final
+
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import (
+    ConcurrentMultiSpanProcessor,
+    ReadableSpan,
+    SpanProcessor,
+    SynchronousMultiSpanProcessor,
+)
 from opentelemetry.trace import NonRecordingSpan, Span
 from opentelemetry.util.types import AttributeValue
 
@@ -18,8 +31,9 @@ from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.logs import is_loop
 from trajectory_guard.otel.pipelines import pipeline_of
-from trajectory_guard.otel.pools import tracer_without_pool
 from trajectory_guard.version import __version__
+
+_SEVERAL: Final = (ConcurrentMultiSpanProcessor, SynchronousMultiSpanProcessor)
 
 
 def verdict_attributes(verdict: Verdict, first_step: str) -> dict[str, AttributeValue]:
@@ -98,3 +112,50 @@ class VerdictSpans:
             attributes={**attributes, **guard_attributes(verdict)},
             links=[trace.Link(tool)] if tool is not None else None,
         ).end()
+
+
+# --- processors with threads of their own ----------------------------------------------------------------------
+
+
+def has_pool(processor: Any) -> bool:
+    """Whether any part of a processor runs on threads of its own."""
+    return isinstance(processor, ConcurrentMultiSpanProcessor) or (
+        isinstance(processor, SynchronousMultiSpanProcessor) and any(map(has_pool, processor._span_processors))
+    )
+
+
+def tracer_without_pool(provider: trace.TracerProvider, scope: str, version: str) -> trace.Tracer:
+    """A tracer of a provider whose spans reach the same processors on the thread that starts and ends them."""
+    tracer = provider.get_tracer(scope, version)
+    processor = getattr(tracer, "span_processor", None)
+    if has_pool(processor):
+        tracer.span_processor = _OnThisThread(processor)  # type: ignore[attr-defined]
+    return tracer
+
+
+class _OnThisThread(SpanProcessor):
+    """Calls the parts of a processor, those that are added later as well, on the calling thread."""
+
+    def __init__(self, processor: Any) -> None:
+        self._processor = processor
+
+    def on_start(self, span: Any, parent_context: Context | None = None) -> None:
+        for one in _parts(self._processor):
+            one.on_start(span, parent_context=parent_context)
+
+    def _on_ending(self, span: Any) -> None:
+        for one in _parts(self._processor):
+            if hasattr(one, "_on_ending"):  # since SDK 1.32
+                one._on_ending(span)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        for one in _parts(self._processor):
+            one.on_end(span)
+
+
+def _parts(processor: Any) -> Iterator[Any]:
+    if isinstance(processor, _SEVERAL):
+        for one in processor._span_processors:
+            yield from _parts(one)
+    else:
+        yield processor
