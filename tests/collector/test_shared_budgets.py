@@ -571,6 +571,26 @@ async def test_money_is_priced_and_a_model_without_a_price_is_named() -> None:
         assert await metric(collector, "trajectory_guard_spending_unpriced") == {("a-model-of-our-own",): 10}
 
 
+async def test_a_model_of_which_some_calls_name_their_cost_is_named_for_the_others() -> None:
+    cost = {"gen_ai.usage.cost": 0.25}
+    async with running(guard={"track_spending": True}) as collector:
+        await send(collector, chat("x", (7, 3), model="own", extra=cost), chat("y", (20, 1), model="own", at=1))
+        assert await metric(collector, "trajectory_guard_spending_cost_total") == {("own",): 0.25}
+        assert await metric(collector, "trajectory_guard_spending_unpriced") == {("own",): 21}
+        assert await metric(collector, "trajectory_guard_spending_tokens_total") == {("own",): 31}
+
+
+async def test_no_call_is_lost_for_the_metrics_where_there_are_many_models() -> None:
+    """The sums of models that were used longest ago were forgotten: they began anew, below what had been counted."""
+    async with running(guard={"track_spending": True}) as collector:
+        for turn in range(3):
+            for first in range(0, 600, 100):
+                some = range(first, first + 100)
+                await send(collector, *(chat(f"{turn}/{at}", (9, 1), model=f"m{at}", at=at) for at in some))
+            found = await metric(collector, "trajectory_guard_spending_tokens_total")
+            assert sum(found.values()) == 6_000 * (turn + 1)
+
+
 async def test_a_collector_that_has_just_begun_knows_maintained_prices(tmp_path: Path) -> None:
     pytest.importorskip("genai_prices")
     section = {"budgets": [{"scope": "service", "usd": 0.001}], "spending_file": str(tmp_path / "ledger.db")}

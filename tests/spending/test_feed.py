@@ -23,7 +23,7 @@ from tests.helpers import eventually
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
-from trajectory_guard.spending.ledger import Account, Balance
+from trajectory_guard.spending.ledger import Account, Balance, LedgerEntry
 from trajectory_guard.spending.spending import Spending, today
 from trajectory_guard.store import FlagBoard
 
@@ -367,3 +367,14 @@ def test_a_configured_price_holds_for_the_requested_name_too(answered: str, requ
     app.model_call(**{"gen_ai.response.model": answered, "gen_ai.request.model": requested})
     assert app.balance("day").micro_usd == expected
     assert set(app.balance("day").unpriced) == (set() if expected else {"mine"})
+
+
+def test_models_beyond_a_limit_are_summed_up_under_one_name() -> None:
+    app = App(track_spending=True)
+    for turn in (1, 2):
+        for number in range(4_200):
+            app.spending.book(LedgerEntry(f"{turn}/{number}", "c", "", "", "2026-01-01", f"m{number}", 9, 1))
+        found = {one.model: one.sums.input_tokens + one.sums.output_tokens for one in app.spending.booked_here()}
+        assert sum(found.values()) == 42_000 * turn
+        assert len(found) == 4_097
+        assert found["other"] == 104 * 10 * turn

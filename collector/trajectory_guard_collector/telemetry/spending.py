@@ -31,12 +31,12 @@ class SpendingMetrics:
     def __call__(self) -> None:
         """Add what was booked since the last call, and set the gauges."""
         unpriced: dict[str, int] = {}
-        for model, sums, micro in self._spending.booked_here():
+        for model, sums, micro, open_tokens in self._spending.booked_here():
             self._count(catalogue.SPENDING_TOKENS, model, sums.input_tokens + sums.output_tokens)
-            if micro is None:
-                unpriced[model] = sums.open_input + sums.open_output
-            else:
+            if micro is not None:
                 self._count(catalogue.SPENDING_COST, model, micro / MICRO)
+            if open_tokens:
+                unpriced[model] = open_tokens
         for model in self._unpriced | unpriced.keys():  # a price may have become known
             self._metrics.set(catalogue.SPENDING_UNPRICED, unpriced.get(model, 0), **{catalogue.MODEL: model})
         self._unpriced = set(unpriced)

@@ -19,7 +19,7 @@ from trajectory_guard.store import FlagBoard
 from trajectory_guard.version import __version__
 
 if TYPE_CHECKING:
-    from trajectory_guard.spending.ledger import ModelSum
+    from trajectory_guard.spending.booked import BookedModel
 
 Callback = Callable[[CallbackOptions], Iterable[Observation]]
 _Source = TypeVar("_Source")
@@ -203,12 +203,12 @@ def _mean(values: list[float]) -> float:
 def _create_spending(meter: Meter, boards: WeakSet[FlagBoard]) -> None:
     """Without a ledger these have no series."""
 
-    def by_model(value: Callable[[ModelSum, int | None], float | None]) -> Callback:
+    def by_model(value: Callable[[BookedModel], float | None]) -> Callback:
         def read(board: FlagBoard) -> Iterable[Observation]:
-            for model, sums, micro in board.spending.booked_here() if board.spending is not None else ():
-                found = value(sums, micro)
+            for booked in board.spending.booked_here() if board.spending is not None else ():
+                found = value(booked)
                 if found is not None:
-                    yield Observation(found, {telemetry.MODEL: model})
+                    yield Observation(found, {telemetry.MODEL: booked.model})
 
         return _over(boards, read)
 
@@ -220,10 +220,9 @@ def _create_spending(meter: Meter, boards: WeakSet[FlagBoard]) -> None:
             }  # fmt: skip
             yield Observation(state.used, attributes)
 
-    _counter(meter, telemetry.SPENDING_TOKENS, by_model(lambda sums, micro: sums.input_tokens + sums.output_tokens))
-    _counter(meter, telemetry.SPENDING_COST, by_model(lambda sums, micro: None if micro is None else micro / 1e6))
-    open_tokens = by_model(lambda sums, micro: sums.open_input + sums.open_output if micro is None else None)
-    _up_down(meter, telemetry.SPENDING_UNPRICED, open_tokens)
+    _counter(meter, telemetry.SPENDING_TOKENS, by_model(lambda one: one.sums.input_tokens + one.sums.output_tokens))
+    _counter(meter, telemetry.SPENDING_COST, by_model(lambda one: one.micro_usd and one.micro_usd / 1e6))
+    _up_down(meter, telemetry.SPENDING_UNPRICED, by_model(lambda one: one.unpriced or None))
     _gauge(meter, telemetry.BUDGET_RATIO, _over(boards, ratios, join=max))
 
 

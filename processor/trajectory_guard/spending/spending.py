@@ -16,6 +16,7 @@ from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.locks import OwnedLock
 from trajectory_guard.logs import write_entry
 from trajectory_guard.prices import PriceTable
+from trajectory_guard.spending.booked import BookedHere, BookedModel, priced
 from trajectory_guard.spending.budget import USD, Budget, BudgetLevel, BudgetState, alerts_at, strictest
 from trajectory_guard.spending.days import day_of, today
 from trajectory_guard.spending.ledger import (
@@ -155,7 +156,7 @@ class Spending:
         self._deviations, self._least, self._clock = outlier_deviations, outlier_tokens, clock
         self._baselines: BoundedTable[tuple[str, str], Baseline] = BoundedTable(_AGENTS)
         self._raised: BoundedTable[tuple[str, Account, int], None] = BoundedTable(_RAISED)
-        self._booked_here: BoundedTable[str, ModelSum] = BoundedTable(_MODELS)
+        self._booked_here = BookedHere()
         self._shown: BoundedTable[tuple[str, str, str], BudgetState] = BoundedTable(_AGENTS)
         self._requested: BoundedTable[str, str] = BoundedTable(_MODELS)
         self._named: set[str] = set()
@@ -186,7 +187,7 @@ class Spending:
                 entry = change.entry
                 if more:
                     one = sum_of(entry) if more > 0 else sum_of(entry).negated()
-                    self._booked_here[entry.model] = (self._booked_here.get(entry.model) or ModelSum()).plus(one)
+                    self._booked_here.add(entry.model, one)
                 self.counts["spending.calls"] += more
                 if more > 0:
                     self.service = entry.service or self.service
@@ -440,15 +441,11 @@ class Spending:
 
     # --- metrics -------------------------------------------------------------------------------------------------
 
-    def booked_here(self) -> list[tuple[str, ModelSum, int | None]]:
-        """The bookings of this process: model, its sums, and money in micro-dollars; None while it has no price."""
+    def booked_here(self) -> list[BookedModel]:
+        """The bookings of this process by model."""
         with self._lock:
-            sums = list(self._booked_here.items())
-        found: list[tuple[str, ModelSum, int | None]] = []
-        for model, one in sums:
-            balance = balance_of({model: one}, self.rate)
-            found.append((model, one, None if balance.unpriced and not balance.micro_usd else balance.micro_usd))
-        return found
+            sums = self._booked_here.copy()
+        return [priced(model, one, self.rate) for model, one in sums]
 
     def shown(self) -> list[BudgetState]:
         """The budgets of agents, services and days as this process read them last; those of today only."""
