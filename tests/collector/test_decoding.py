@@ -4,6 +4,7 @@ import gzip
 import json
 import random
 import time
+import tracemalloc
 import zlib
 from typing import Any
 
@@ -210,3 +211,28 @@ def test_deeply_nested_values() -> None:
         value = {"arrayValue": {"values": [value]}}
     with pytest.raises(BadDataError):
         from_json(Signal.TRACES, with_span(attributes=[{"key": "deep", "value": value}]))
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_many_small_parts_take_no_more_memory_than_one(encoding: str) -> None:
+    part = gzip.compress(b"ab") if encoding == "gzip" else zstandard.compress(b"ab")
+    body = part * 100_000
+    tracemalloc.start()
+    try:
+        assert decompress(encoding, body, 1 << 20) == b"ab" * 100_000
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_many_frames_share_one_decompressor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one each, a body of some megabytes of empty frames took minutes."""
+    made, real = [], zstandard.ZstdDecompressor
+
+    def counted(**options: Any) -> Any:
+        made.append(options)
+        return real(**options)
+
+    monkeypatch.setattr(zstandard, "ZstdDecompressor", counted)
+    assert decompress("zstd", zstandard.compress(b"") * 1_000, 10) == b""
+    assert len(made) == 1
