@@ -48,7 +48,7 @@ _MAX_LATE: Final = 4
 """Requests that nobody waits for any more and that have not ended; with as many there is no further one."""
 _MAX_ANSWERS: Final = 1_024
 _NO_ANSWER: Final = (
-    OSError, HTTPException, RuntimeError, ValueError, LookupError, TypeError, AttributeError,
+    OSError, HTTPException, RuntimeError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError,
 )  # fmt: skip
 """Errors of a request: no connection, no HTTP, no thread to ask on, or an answer that is none."""
 _log: Final = logging.getLogger(telemetry.LOGGER)
@@ -273,11 +273,13 @@ def _flag(answer: Mapping[str, Any]) -> Flag | None:
         DetectionResult(str(kind), 1.0, rule if place == 0 else "", certainty)
         for place, kind in enumerate(answer["types"])
     )
-    spent = answer.get("spent") or {}
+    spent, nudge = Spent(**(answer.get("spent") or {})), answer["nudge"]
+    if not (all(isinstance(one, (int, float)) for one in spent) and (nudge is None or isinstance(nudge, str))):
+        raise TypeError("nudge is a text, and what is spent are numbers")
     verdict = Verdict(
         str(answer["trajectory_id"]), str(answer["step_id"]), int(answer["step"]), score, float(answer["health"]),
-        level, found, episode=int(answer["episode"]), reason=str(answer["reason"]), nudge=answer["nudge"],
-        spent=Spent(**spent), nudges=int(answer["nudges"]), tool=str(answer["tool"]), run=str(answer.get("run", "")),
+        level, found, episode=int(answer["episode"]), reason=str(answer["reason"]), nudge=nudge,
+        spent=spent, nudges=int(answer["nudges"]), tool=str(answer["tool"]), run=str(answer.get("run", "")),
         certificate=Certificate.from_plain(given) if (given := answer.get("certificate")) else None,
     )  # fmt: skip
     return Flag(level, verdict, score, verdict.nudges, int(answer["steps"]), remote=True)
