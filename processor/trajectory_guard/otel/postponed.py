@@ -38,14 +38,14 @@ class Postponed:
             self._counts["expired_full"] += 1  # the oldest is dropped
         self.spans.append(span)
 
-    def catch_up(self, evaluate: Callable[[ReadableSpan], None]) -> None:
+    def catch_up(self, evaluate: Callable[[ReadableSpan], None]) -> bool:
         """Evaluate the spans that wait, unless this thread is inside the guard, or another one evaluates them.
 
         Each is tried once: a thread that enters the guard meanwhile, without being another one (a greenlet), puts them
-        back.
+        back. Returns whether none waits any more.
         """
         if self._catches_up or holds_lock():
-            return
+            return not self.spans
         self._catches_up = True
         try:
             for _ in range(len(self.spans)):
@@ -54,3 +54,4 @@ class Postponed:
             pass  # another thread has taken it
         finally:
             self._catches_up = False
+        return not self.spans

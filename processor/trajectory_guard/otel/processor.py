@@ -227,12 +227,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         """
         timeout = 0 if self._is_shut_down else timeout_millis
         with patience(self._patience_s):
-            return ending.flush(self.board, timeout, self._contain, self._evaluate_postponed)
-
-    def _evaluate_postponed(self) -> bool:
-        """Evaluate the spans that had to wait for a lock; whether none is left."""
-        self._postponed.catch_up(self.on_end)
-        return not self._postponed.spans
+            return ending.flush(self.board, timeout, self._contain, partial(self._postponed.catch_up, self.on_end))
 
     def switch_on(self) -> None:
         """Evaluate spans from now on, also after a shutdown, unless ``TRAJECTORY_GUARD_DISABLED`` is set."""
