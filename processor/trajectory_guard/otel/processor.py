@@ -209,12 +209,11 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self.enabled = False
         for table in (self._open, self._above, self._passed, self._postponed.spans):
             table.clear()
-        if any(one.enabled for one in list(self.board.processors)):
-            end = partial(ending.flush, self.board, None, self._contain)
-        else:
-            end = partial(ending.close, self.board, self._contain)
         with patience(self._patience_s):
-            end()
+            if any(one.enabled for one in list(self.board.processors)):
+                ending.flush(self.board, None, self._contain)
+            else:
+                ending.close(self.board, self._contain)
 
     def force_flush(self, timeout_millis: int | None = ending.DEFAULT_MILLIS) -> bool:
         """Save spending that had to wait; wait for queued Langfuse scores and callbacks, up to five seconds together.
