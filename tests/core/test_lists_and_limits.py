@@ -341,3 +341,17 @@ def test_edits_by_a_function_that_returns_nothing_are_left_alone(nothing: str) -
         for at, one in enumerate(texts * 3)
     ]
     assert first_level(evaluate(edits), Level.NUDGE) is None
+
+
+def test_a_key_that_follows_each_value_belongs_to_it() -> None:
+    """As a desktop's tool answers: with nothing."""
+    calls: list[tuple[Any, ...]] = []
+    for at in range(20):
+        calls.append(("computer", {"action": "type", "text": f"{at * 37.3:.2f}"}, "", "empty"))
+        calls.append(("computer", {"action": "key", "text": "Return"}, "", "empty"))
+    assert nudged(evaluate(steps(calls, gap=4.0))) is None
+
+
+def test_a_key_that_does_nothing_is_a_loop() -> None:
+    calls = [("computer", {"action": "key", "text": "Return"}, "", "empty")] * 12
+    assert nudged(evaluate(steps(calls, gap=4.0))) is not None

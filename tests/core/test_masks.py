@@ -62,6 +62,7 @@ NOISE: list[tuple[str, str, str]] = [
         '- button "Go" [ref=s2e5] [cursor=pointer]',
     ),
     ("reference of DevTools", "page\n uid=1_23 button Go", "page\n uid=4_7 button Go"),
+    ("comment of a page", "<p>Busy.</p><!-- node p3 f0141c -->", "<p>Busy.</p><!-- node p1 db827c -->"),
     ("token of a form", '<input name="_csrf" value="By2AW+X9/w">', '<input name="_csrf" value="Dkb+tVThDH">'),
     ("token of Rails", '<meta name="csrf-token" content="abc/+d==">', '<meta name="csrf-token" content="Zq7/x==">'),
     (

@@ -69,6 +69,7 @@ RANDOM: Final = (
 """An id of random letters and digits, as of a request or a payment: at least 16, and no long stretch of one kind."""
 _REF: Final = r"(?P<ref>(?:(?<=\[ref=)(?:[sf]\d{1,6})?e\d{1,6}|(?<=\suid=)\d{1,6}_\d{1,6})\b)"
 """The name of an element in one snapshot of a page, by the servers of Playwright and of Chrome's developer tools."""
+_COMMENT: Final = r"(?P<comment><!--[^>]{0,200}-->)"  # of a page: which server made it, and when
 _EXCHANGE: Final = r"(?P<id>\b(?:req|resp|trace)[-_](?=[a-f]{0,12}\d)[0-9a-f]{6,40}\b)"
 """The name of one request or of its response."""
 _EPOCH: Final = r"(?P<epoch>\b1[5-9]\d{8}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b)"
@@ -115,14 +116,15 @@ _TIMES: Final = (rf"(?P<date>{_DATE})", rf"(?P<clock>\b{_CLOCK})")
 _STAMPS: Final = (rf"(?P<date>{_STAMP})", rf"(?P<clock>\b{_SECONDS_CLOCK})")
 _ALL: Final = _any(
     rf"(?P<date_>{_DATE})|{_TMP_INSIDE}|{LASTED_INSIDE}",
-    r"\d#/\\a-zA-FIJLMNOPRSTW",
-    _UUID, *_TIMES, _TMP, _ADDRESS, _HEX, _EPOCH, _REF, _EXCHANGE, RATE, LASTED,
+    r"\d#/<\\a-zA-FIJLMNOPRSTW",
+    _UUID, *_TIMES, _TMP, _ADDRESS, _HEX, _EPOCH, _REF, _EXCHANGE, _COMMENT, RATE, LASTED,
     _CELL, _ATTEMPT, _SYSLOG, _POSITION, _BUILD_STEP,
 )  # fmt: skip
 _NOISE: Final = _any(
     rf"(?P<date_>{_STAMP})|{_TMP_INSIDE}|{LASTED_INSIDE}",
-    r"\d/\\a-flnprstA-FIJLMNOPRSTW",
-    _UUID, *_STAMPS, _TMP, _ADDRESS, _LONG_HEX, _EPOCH, _REF, _EXCHANGE, RATE, _LASTED_SHORT, _ATTEMPT, _SYSLOG,
+    r"\d/<\\a-flnprstA-FIJLMNOPRSTW",
+    _UUID, *_STAMPS, _TMP, _ADDRESS, _LONG_HEX, _EPOCH, _REF, _EXCHANGE, _COMMENT, RATE, _LASTED_SHORT,
+    _ATTEMPT, _SYSLOG,
 )  # fmt: skip
 _HAS_DIGIT: Final = re.compile(r"\d")
 
@@ -262,7 +264,7 @@ def _may_hold_noise(text: str) -> bool:
         return True
     if b"[ref=" in data or b" uid=" in data or b"req-" in data or b"req_" in data or b"resp-" in data:
         return True
-    if b"resp_" in data or b"trace-" in data or b"trace_" in data:
+    if b"resp_" in data or b"trace-" in data or b"trace_" in data or b"<!--" in data:
         return True
     noisy = b"0s" in shape or b"0 s" in shape or b"0:00:00" in shape or b"0000000000" in shape
     if noisy and _NOISY_NUMBER.search(text) is not None:
@@ -294,7 +296,7 @@ def _may_hold_noise_in_any_script(text: str) -> bool:
         return True
     if "[ref=" in text or " uid=" in text or "req-" in text or "req_" in text or "resp-" in text:
         return True
-    if "resp_" in text or "trace-" in text or "trace_" in text:
+    if "resp_" in text or "trace-" in text or "trace_" in text or "<!--" in text:
         return True
     if _NOISY_NUMBER.search(text) is not None or _LONG_ID.search(text) is not None:
         return True

@@ -192,7 +192,10 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
     if paced and step.result is None:
         return Certainty.WAITING  # a look at something that may have moved on
     if not text:
-        return Certainty.ACKNOWLEDGED if moves_cursor(step.tool_name, step.args) else Certainty.CERTAIN
+        belongs = seen.new_calls_since_repeat and not (
+            seen.in_a_row or is_lookup(step.tool_name)
+        )  # to each piece of work
+        return Certainty.ACKNOWLEDGED if belongs or moves_cursor(step.tool_name, step.args) else Certainty.CERTAIN
     if seen.outcome == EMPTY or step.stated:
         return Certainty.CERTAIN
     return _of_answer(seen, text, pause_s, paced=paced)

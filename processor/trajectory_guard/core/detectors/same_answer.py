@@ -55,7 +55,7 @@ class SameAnswer(Detector):
     def update(self, seen: Observation) -> DetectionResult | None:
         """Look at the current series of equal answers."""
         far = min(seen.advances, seen.alike)
-        listed = far >= _CALLS and seen.has_found and _is_page(seen)
+        listed = far >= _CALLS and seen.has_found and _rows_of(seen) >= _ROWS_OF_A_PAGE
         enough = far >= (_PAST_END if seen.has_found and seen.outcome == EMPTY else FAR)
         if listed or (enough and not holds_token(seen.step.result or "")):
             certainty = Certainty.LIKELY if far >= FAR else Certainty.ACKNOWLEDGED
@@ -90,10 +90,9 @@ class SameAnswer(Detector):
         return f"At least {found.calls} different calls in a row got the same answer; {call} returned {answer}."
 
 
-def _is_page(seen: Observation) -> bool:
-    """Whether the result lists several things, which no acknowledgement of a write does."""
-    rows = hits_form(seen.step.result or "", seen.values).split("\n") if seen.listed else ()
-    return len(set(rows)) >= _ROWS_OF_A_PAGE
+def _rows_of(seen: Observation) -> int:
+    """Number of different things that the result lists, which no acknowledgement of a write does."""
+    return len(set(hits_form(seen.step.result or "", seen.values).split("\n"))) if seen.listed else 0
 
 
 _NO_VALUE: Final = frozenset(("", "null", "none", "undefined"))
