@@ -65,9 +65,9 @@ def main() -> None:
             print(f"  budget: {result['loop_status']['budget']}")
             print(f"  answer: {result['messages'][-1].text}")
         spending = shared_board().spending
-        for model, sums, micro_usd in spending.booked_here():
-            tokens = sums.input_tokens + sums.output_tokens
-            print(f"{model}: {sums.calls} calls, {tokens:,} tokens, {micro_usd} micro-dollars")
+        for booked in spending.booked_here():
+            tokens = booked.sums.input_tokens + booked.sums.output_tokens
+            print(f"{booked.model}: {booked.sums.calls} calls, {tokens:,} tokens, {booked.micro_usd} micro-dollars")
         provider.shutdown()
 
 

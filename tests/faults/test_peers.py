@@ -42,8 +42,8 @@ class Recorded(NamedTuple):
     verdicts: dict[str, Verdict]
 
 
-LATE = ("openai-agents-openinference__circle",)
-"""Only a span that ends later names the agent that hands over: verdicts come as guard spans, not as tags."""
+LATE = ("openai-agents-openinference__circle", "openlit-smolagents__main")
+"""Only a span that ends later shows which agent was at work: verdicts come as guard spans, not as tags."""
 
 
 @cache

@@ -134,10 +134,10 @@ RUNS = {
     "openai-agents-logfire__circle": Run(*OPENAI_AGENTS, ("logfire", "circle")),
     "openai-agents-otelv2__circle": Run("openai_agents_v2", *OPENAI_AGENTS[1:], ("otelv2", "circle")),
     **{
-        f"openai-agents-openlit__{shape}": Run("openai_agents_openlit", "openlit", OPENAI_AGENTS[2], ("openlit", shape))
+        f"openai-agents-openlit__{shape}": Run("openai_agents_openlit", *OPENAI_AGENTS[1:], ("openlit", shape))
         for shape in ("circle", "work", "turns", "same")
     },
-    "openlit-smolagents__main": Run("smolagents_openlit", "openlit", "smolagents_agent"),
+    "openlit-smolagents__main": Run("smolagents_openlit", "smolagents", "smolagents_agent"),
     "pydantic-ai-native5__deferred": Run("pydantic_ai", *PYDANTIC_AI),
     "pydantic-ai-nocontent__deferred": Run("pydantic_ai", *PYDANTIC_AI, ("nocontent",)),
     "pydantic-ai-1.10__deferred": Run("pydantic_ai_1", *PYDANTIC_AI, ("old",)),
