@@ -148,7 +148,9 @@ def test_headers_durations_and_names_of_the_exchange_are_no_part_of_the_answer(f
 
 @pytest.mark.parametrize(
     "result", ['{"status": 200, "headers": {"location": "/a"}}', '{"status": "ok", "data": [7]}', '{"status": 404, "data": 7}',
-               '{"status": 200.5, "body": 7}', '{"status": 204, "body":', '{"httpStatus": 7, "body": "x"}']
+               '{"status": 200.5, "body": 7}', '{"status_code": 200, "data": {"state": "on"}, "progress": 3}',
+               '{"status": 204, "headers": {"Upload-Offset": "5242880"}, "body": ""}',
+                '{"status": 204, "body":', '{"httpStatus": 7, "body": "x"}']
 )  # fmt: skip
 def test_what_is_no_response_is_left_as_it_is(result: str) -> None:
     assert body_of(result) is result
@@ -219,3 +221,26 @@ def test_a_value_that_was_offered_goes_on_in_another_shape() -> None:
     requests = [{"id": "rec-2"}, {"id": "rec-3"}, {"id": "rec-7", "colour": "blue", "page": "p 2"},
                 {"id": "rec-7", "colour": "blue", "page": "p 3"}]  # fmt: skip
     assert len(evaluate(steps([("find", args, text, "error") for args in requests]))) == 4
+
+
+def test_a_nudge_names_method_and_address_and_shows_what_the_error_asks_for() -> None:
+    random = Random(2)
+    headers = {"Authorization": "Bearer tk_ghg_4417", "Content-Type": "application/json"}
+    calls = [
+        ("request", {"request": {"protocol": "rest", "headers": headers, "method": "POST", "url": "http://localhost:9001/v3/schedules",
+                                 "body": body}}, _with_a_reference(random, 422, MISSING))
+        for body in BODIES * 2
+    ]  # fmt: skip
+    text = next(verdict.nudge for verdict in evaluate(steps(calls)) if verdict is not None and verdict.nudge)
+    assert "request(POST http://localhost:9001/v3/schedules" in text
+    assert "tk_ghg" not in text
+    assert "'hint': 'Required: zone_id" in text
+
+
+def test_a_pending_answer_that_is_polled_without_a_pause_is_no_wait_for_ever() -> None:
+    pending = '{"plan_id": "plan-7c2e", "status": "checking", "hint": "becomes committed when all are"}'
+    calls = [("request", {"method": "GET", "url": "/v3/plans/plan-7c2e/confirm"}, pending)] * 240
+    at = stopped(evaluate(steps(calls, gap=3.0)))
+    assert at is not None
+    assert at >= 190
+    assert stopped(evaluate(steps(calls, gap=30.0))) is None

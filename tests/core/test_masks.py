@@ -57,11 +57,11 @@ NOISE: list[tuple[str, str, str]] = [
     ("id of a request in capitals", "Request ID: 8812", "Request ID: 71"),
     ("glog", "E0528 23:39:48.411370   1117 memcache.go:265] no", "E0528 23:40:03.197558    407 memcache.go:265] no"),
     (
-        "reference of Playwright",
-        '- button "Go" [ref=e31] [cursor=pointer]',
+        "snapshot of Playwright",
+        '- button "Go" [ref=s1e5] [cursor=pointer]',
         '- button "Go" [ref=s2e5] [cursor=pointer]',
     ),
-    ("reference of DevTools", "page\n uid=1_23 button Go", "page\n uid=4_7 button Go"),
+    ("snapshot of DevTools", "page\n uid=1_23 button Go", "page\n uid=4_23 button Go"),
     ("comment of a page", "<p>Busy.</p><!-- node p3 f0141c -->", "<p>Busy.</p><!-- node p1 db827c -->"),
     ("token of a form", '<input name="_csrf" value="By2AW+X9/w">', '<input name="_csrf" value="Dkb+tVThDH">'),
     ("token of Rails", '<meta name="csrf-token" content="abc/+d==">', '<meta name="csrf-token" content="Zq7/x==">'),
@@ -130,7 +130,8 @@ TELLING: list[tuple[str, str, str]] = [
     ("large number", "20! = 2432902008176640000", "21! = 51090942171709440000"),
     ("policy in words", "policy=keep", "policy=drop"),
     ("account number", "account 4417123456789113", "account 4417123456789114"),
-    ("reference in a text", "see ref=e31", "see ref=e32"),
+    ("reference of an element", "- button [ref=e31]", "- button [ref=e32]"),
+    ("element of a snapshot", "- button [ref=s1e31]", "- button [ref=s1e32]"),
 ]
 """Never volatile."""
 

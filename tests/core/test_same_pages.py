@@ -74,18 +74,12 @@ def test_three_names_are_no_loop() -> None:
     assert nudged(evaluate(steps(calls))) is None
 
 
-@pytest.mark.parametrize(
-    "key", ["newClientOrderId", "client_order_id", "clientRequestToken", "CallerReference", "dedup_id"]
-)
-def test_the_id_of_a_request_is_not_what_is_asked_for(key: str) -> None:
+@pytest.mark.parametrize("key", ["request_id", "trace_id", "X-Correlation-ID"])
+@pytest.mark.parametrize("result", ['{"state": "settled", "retries": 0}', "no entry"])
+def test_the_id_of_a_request_is_the_subject_of_a_look_up(key: str, result: str) -> None:
     random = Random(key)
-    alphabet = "abcdefghjkmnpqrstuvwxyzABCDEFGHJKMNPQRSTUVWXYZ23456789"
-    calls = [
-        ("place_order", {"symbol": "BTCUSDT", "side": "BUY", key: "".join(random.choices(alphabet, k=22))},
-         '{"code": -2019, "msg": "Margin is insufficient."}')
-        for _ in range(8)
-    ]  # fmt: skip
-    assert nudged(evaluate(steps(calls))) is not None
+    calls = [("lookup_logs", {"index": "prod", key: f"{random.getrandbits(64):016x}"}, result) for _ in range(12)]
+    assert stopped(evaluate(steps(calls))) is None
 
 
 def test_orders_of_several_things_are_left_alone() -> None:
@@ -103,21 +97,18 @@ def test_orders_of_several_things_are_left_alone() -> None:
 
 SNAPSHOT = """### Page state
 - Page URL: https://portal.example/claims/new
-- generic [ref=e{0}]:
-  - textbox "Policy number" [ref=e{1}]{value}
-  - button "Continue" [ref=e{2}] [cursor=pointer]"""
+- generic [ref=s{0}e1]:
+  - textbox "Policy number" [ref=s{0}e4]{value}
+  - button "Continue" [ref=s{0}e7] [cursor=pointer]"""
 
 
 def snapshot(at: int, value: str = "") -> str:
-    return SNAPSHOT.format(at * 40 + 21, at * 40 + 25, at * 40 + 31, value=value)
+    return SNAPSHOT.format(at, value=value)
 
 
 def test_clicks_that_change_nothing_but_the_references_of_the_page() -> None:
-    """As Playwright's server for MCP shows a page: it numbers the elements again in each snapshot."""
-    calls = [
-        ("browser_click", {"element": "Continue button", "ref": f"e{at * 40 + 31}"}, snapshot(at + 1))
-        for at in range(16)
-    ]
+    """As the first versions of Playwright's server for MCP: each snapshot has a number, which its elements carry."""
+    calls = [("browser_click", {"element": "Continue button", "ref": f"s{at}e7"}, snapshot(at + 1)) for at in range(16)]
     verdicts = evaluate(steps(calls))
     assert nudged(verdicts) is not None
     assert stopped(verdicts) is not None
@@ -125,11 +116,44 @@ def test_clicks_that_change_nothing_but_the_references_of_the_page() -> None:
 
 def test_fields_that_are_filled_change_the_page() -> None:
     calls = [
-        ("browser_type", {"element": "Policy number", "ref": f"e{at * 40 + 25}", "text": f"P-{at * 37}"},
+        ("browser_type", {"element": "Policy number", "ref": f"s{at}e4", "text": f"P-{at * 37}"},
          snapshot(at + 1, f": P-{at * 37}"))
         for at in range(12)
     ]  # fmt: skip
     assert nudged(evaluate(steps(calls))) is None
+
+
+def test_equal_rows_that_are_archived_one_by_one_are_left_alone() -> None:
+    """An element keeps its reference as long as it is there."""
+    row = '- row "Cron <root@web-1> backup finished" [ref=e{}]'
+    calls = [
+        ("browser_click", {"element": "Archive", "ref": f"e{at}"},
+         "### Page state\n" + "\n".join(row.format(at + further) for further in (1, 2, 3)))
+        for at in range(20)
+    ]  # fmt: skip
+    assert stopped(evaluate(steps(calls))) is None
+
+
+def test_catalogues_that_differ_in_figures_only_are_no_page_again() -> None:
+    random = Random(4)
+    names = ("coffee", "tea", "milk", "bread")
+    calls = [
+        (
+            "get_prices",
+            {"page": at},
+            json.dumps({"orders": [{"item": name, "price": random.randint(9, 99)} for name in names]}),
+        )
+        for at in range(14)
+    ]
+    assert not [
+        one for verdict in evaluate(steps(calls)) if verdict for one in verdict.detections if one.rule == "same_answer"
+    ]
+
+
+@pytest.mark.parametrize("heading", ["", "# click response\n", "## Result\n"])
+def test_a_heading_above_an_acknowledgement_shows_no_state(heading: str) -> None:
+    calls = [("click", {"uid": f"3_{at}"}, f"{heading}Successfully clicked on the element") for at in range(20)]
+    assert stopped(evaluate(steps(calls))) is None
 
 
 def test_two_variants_that_are_measured_in_turn_end_no_run() -> None:

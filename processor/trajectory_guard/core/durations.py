@@ -48,9 +48,14 @@ def measures(result: str) -> bool:
 
     >>> measures("parse_large  time: [18.34 ms 18.42 ms 18.53 ms]"), measures("1 failed, 3 passed in 0.31s")
     (True, False)
+    >>> measures('{"p50_ms": 24, "p99_ms": 31, "errors": 0}'), measures('{"id": 7, "name": "a", "ms": 3, "rows": 2}')
+    (True, False)
     """
     if len(result) > _MEASURED_CHARS:
         return False
+    if result[:1] == "{":
+        members = result.count('":')
+        return _IN_WORDS.search(result) is None and 0 < members <= _MEMBERS_A_DURATION * len(times_in(result))
     words = mask_noise(result).replace("[", " ").replace("]", " ").split()
     durations = sum("<lasted>" in word for word in words)
     return 0 < len(words) <= _WORDS_A_DURATION * durations
@@ -58,6 +63,8 @@ def measures(result: str) -> bool:
 
 _MEASURED_CHARS: Final = 400
 _WORDS_A_DURATION: Final = 4
+_MEMBERS_A_DURATION: Final = 3
+_IN_WORDS: Final = re.compile(r'\[|":\s?"[^"\d]{0,40}[^\W\d_]')
 _MAX_AGE: Final = 1e9  # more is a date
 _AGE: Final = re.compile(
     r"""["'](?P<key>[A-Za-z_-]{1,40})["']\s{0,4}:\s{0,4}["']?(?P<number>\d{1,12}(?:\.\d{1,9})?)["']?\s{0,4}[,}]

@@ -7,9 +7,8 @@ import re
 import shlex
 from typing import Any, Final
 
-from trajectory_guard.core.fingerprints import sorted_bytes
-from trajectory_guard.core.masking import result_hash
-from trajectory_guard.core.outcome import object_in
+from trajectory_guard.core.fingerprints import parse_json, sorted_bytes
+from trajectory_guard.core.masking import is_volatile_key, result_hash
 from trajectory_guard.core.steps import ERROR, SUCCESS, StepRecord
 from trajectory_guard.core.text_bounds import MAX_UNDERSTOOD_CHARS, MIN_CHARS, with_digests
 
@@ -54,6 +53,43 @@ def without_header(result: str) -> str:
     return result[header.end() :]
 
 
+STATUS_KEYS: Final = frozenset(
+    ("httpstatus", "http_status", "http_status_code", "httpstatuscode", "statuscode", "status_code")
+)
+FAILURES: Final = range(400, 600)
+_MAY_CHANGE: Final = frozenset((404, 409, 412, 423, 425, 428))
+_BODY: Final = re.compile(r"(?:response_?)?(?:body|headers)(?:_\w{1,20})?|status_?text", re.IGNORECASE)
+"""Members of a response of HTTP: beside one of them, ``status`` is its status."""
+
+
+def object_in(text: str) -> dict[str, Any]:
+    """The JSON object that ``text`` is; empty if it is none, or is malformed."""
+    try:
+        value = parse_json(text)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def http_failure(members: dict[str, Any]) -> int:
+    """The status of a response of HTTP that says that the request failed; 0 if the object is no such response."""
+    status = members.get("status")
+    if type(status) is not int or status not in FAILURES:
+        return 0
+    return status if any(_BODY.fullmatch(str(key)) is not None for key in members) else 0
+
+
+def may_change(text: str) -> bool:
+    """Whether a result is a response of HTTP with an error that others may lift: nothing there, a conflict, a lock.
+
+    >>> may_change('{"status": 404, "body": ""}'), may_change('{"status_code": 401, "body": ""}')
+    (True, False)
+    """
+    members = object_in(text) if text[:1] == "{" else {}
+    stated = [one for one in (members.get(key) for key in STATUS_KEYS) if type(one) is int]
+    return http_failure(members) in _MAY_CHANGE or not _MAY_CHANGE.isdisjoint(stated)
+
+
 def body_of(result: str) -> str:
     """The body of a response of HTTP that came back as an object, ``result`` itself if it is none.
 
@@ -64,23 +100,40 @@ def body_of(result: str) -> str:
     '{"rows":7}'
     >>> body_of('{"status_code": 404, "elapsed_ms": 31, "body": "no"}'), body_of('{"status": 200, "rows": 7}')
     ('{"status_code": 404, "body": "no"}', '{"status": 200, "rows": 7}')
+    >>> body_of('{"status": 422, "headers": {}, "body": {"error": "missing", "field": "name"}}')
+    '{"status_code": 422, "error": "missing", "field": "name"}'
     """
     if len(result) > MAX_UNDERSTOOD_CHARS or _HTTP_STATUS.search(result[:_EXCHANGE_CHARS]) is None:
         return result
     members = object_in(result)
+    if not all(_OF_EXCHANGE.fullmatch(key) is not None or is_volatile_key(key) for key in members):
+        return result  # something else stands beside the body
     status = next((key for key, item in members.items() if _STATUS.fullmatch(f"{key} {item}") is not None), None)
     body = next((key for key in _BODIES if key in members), None)
     if status is None or body is None or not (status != "status" or body.startswith("body") or "headers" in members):
         return result
-    answer = members[body]
-    if answer and 200 <= int(members[status]) < 300:
+    answer, headers = members[body], members.get("headers")
+    if not answer or (isinstance(headers, dict) and not _TELLING.isdisjoint(map(str.lower, headers))):
+        return result  # what the headers say is the answer, or a part of it
+    if 200 <= int(members[status]) < 300:
         return answer if isinstance(answer, str) else sorted_bytes(answer).decode("utf-8", "replace")
-    return json.dumps({status: members[status], body: answer}, ensure_ascii=False)
+    inner = object_in(answer) if isinstance(answer, str) and answer[:1] == "{" else answer
+    stated = {"status_code": int(members[status])}
+    return json.dumps(
+        {**stated, **inner} if isinstance(inner, dict) and inner else {**stated, body: answer}, ensure_ascii=False
+    )
 
 
 _EXCHANGE_CHARS: Final = 1_024
 _HTTP_STATUS: Final = re.compile(r'"(?:http_?)?status(?:_?code)?"\s{0,4}:\s{0,4}"?[1-5]\d\d(?!\d|\.\d)', re.IGNORECASE)
 _STATUS: Final = re.compile(r"(?:http_?)?status(?:_?code)? [1-5]\d\d", re.IGNORECASE)
+_OF_EXCHANGE: Final = re.compile(
+    r"(?:http_?)?(?:status(?:_?(?:code|text|message))?|version)|reason(?:_?phrase)?|(?:response_?)?(?:headers|body\w{0,20})"
+    r"|data|text|content|json|url|final_?url|method|ok|type|redirected|config|request|content_?type|content_?length|encoding"
+    r"|cookies|size|from_?cache|is_?base64_?encoded",
+    re.IGNORECASE,
+)
+_TELLING: Final = frozenset(("content-range", "link", "location", "retry-after", "upload-offset", "x-total-count"))
 _BODIES: Final = ("body", "body_preview", "response_body", "responseBody", "data", "text", "content", "json")
 
 

@@ -18,10 +18,11 @@ from typing import Final
 from zlib import crc32
 
 from trajectory_guard.core.fingerprints import checksum
-from trajectory_guard.core.masking import of_this_moment
+from trajectory_guard.core.masking import masked_hash, of_this_moment
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.plain import Plain
 from trajectory_guard.core.result_text import MAX_FORM_CHARS, WORD
+from trajectory_guard.core.tools import is_lookup
 from trajectory_guard.core.volatile import is_volatile_throughout
 
 _STEM_CHARS: Final = 4
@@ -159,7 +160,9 @@ class Inquiry(Plain):
                 texts = tuple(map(of_this_moment, texts))
                 break
         if len(texts) > 1:  # a request id and a time beside what is asked for say nothing of it
-            texts = tuple([text for text in texts if text.isalpha() or not _is_nonce(text)]) or texts
+            named = tuple([text for text in texts if text.isalpha() or not _is_nonce(text)])
+            if named and named != texts and not is_lookup(seen.name):
+                texts = named
         seen.request = checksum("\0".join(texts))
         requests = [parts_of(text[:MAX_FORM_CHARS])[:_MAX_WORDS] for text in texts]
         item = self._is_item(texts, requests) or (bool(handed) and self._is_written_anew(handed))
@@ -312,10 +315,11 @@ class Advance(Plain):
         shape: checksums of the values of the newest request without their numbers; numbers: these numbers.
         step: the newest change of one number per value.
         offered: checksums of the words of the newest result; asked: of the values that were asked for before.
+        page: checksum of the newest result of such a call, volatile parts aside; pages: in a row with it.
         nearby: the newest request is nothing but numbers, several, and each almost the one before it: one place.
     """
 
-    __slots__ = ("asked", "count", "nearby", "numbers", "offered", "shape", "step", "tool")
+    __slots__ = ("asked", "count", "nearby", "numbers", "offered", "page", "pages", "shape", "step", "tool")
 
     def __init__(self) -> None:
         self.tool = ""
@@ -326,6 +330,7 @@ class Advance(Plain):
         self.offered: tuple[int, ...] = ()
         self.asked: tuple[int, ...] = ()
         self.nearby = False
+        self.page, self.pages = "", 0
 
     def end(self) -> None:
         """A call of the tool returned something new: what follows is another series."""
@@ -343,6 +348,11 @@ class Advance(Plain):
         follows = bool([value for value in asked if value in self.offered and value not in self.asked])
         goes_on = shape == self.shape and self._goes_on(numbers, result)
         self.count = self.count + 1 if follows or goes_on else 0
+        if self.count:
+            page = masked_hash(result).hex()
+            self.page, self.pages = page, self.pages + 1 if page == self.page else 1
+        else:
+            self.page, self.pages = "", 0
         self.nearby = shape == self.shape and len(texts) > 1 and self._is_nearby(texts)
         self.shape, self.numbers = shape, tuple([one for group in numbers for one in group])[:_MAX_NUMBERS]
         self.offered = tuple(map(checksum, _TOKEN.findall(result[:_MAX_RESULT_CHARS])[:_MAX_OFFERED]))

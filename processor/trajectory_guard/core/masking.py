@@ -67,8 +67,8 @@ RANDOM: Final = (
     r"(?:(?:[a-z]{1,5}(?![a-z])|[A-Z]{1,12}(?![A-Z])|\d{1,5}(?!\d)){5,128})(?![^\W_]))"
 )
 """An id of random letters and digits, as of a request or a payment: at least 16, and no long stretch of one kind."""
-_REF: Final = r"(?P<ref>(?:(?<=\[ref=)(?:[sf]\d{1,6})?e\d{1,6}|(?<=\suid=)\d{1,6}_\d{1,6})\b)"
-"""The name of an element in one snapshot of a page, by the servers of Playwright and of Chrome's developer tools."""
+_REF: Final = r"(?P<ref>(?<=\[ref=)s\d{1,6}(?=e\d)|(?<=\suid=)\d{1,6}(?=_\d))"
+"""The number of a snapshot in the names of its elements, by servers of Playwright and of Chrome's developer tools."""
 _COMMENT: Final = r"(?P<comment><!--[^>]{0,200}-->)"  # of a page: which server made it, and when
 _EXCHANGE: Final = r"(?P<id>\b(?:req|resp|trace)[-_](?=[a-f]{0,12}\d)[0-9a-f]{6,40}\b)"
 """The name of one request or of its response."""
@@ -262,7 +262,7 @@ def _may_hold_noise(text: str) -> bool:
         return False
     if b"0x" in data or b"]:" in data or b"tmp/" in data or b"Temp\\" in data or b"B/s" in data or b"it/s" in data:
         return True
-    if b"[ref=" in data or b" uid=" in data or b"req-" in data or b"req_" in data or b"resp-" in data:
+    if b"[ref=s" in data or b" uid=" in data or b"req-" in data or b"req_" in data or b"resp-" in data:
         return True
     if b"resp_" in data or b"trace-" in data or b"trace_" in data or b"<!--" in data:
         return True
@@ -294,7 +294,7 @@ def _may_hold_noise_in_any_script(text: str) -> bool:
         return False
     if "0x" in text or "]:" in text or "tmp/" in text or "Temp\\" in text or "B/s" in text or "it/s" in text:
         return True
-    if "[ref=" in text or " uid=" in text or "req-" in text or "req_" in text or "resp-" in text:
+    if "[ref=s" in text or " uid=" in text or "req-" in text or "req_" in text or "resp-" in text:
         return True
     if "resp_" in text or "trace-" in text or "trace_" in text or "<!--" in text:
         return True

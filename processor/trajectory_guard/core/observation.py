@@ -130,8 +130,8 @@ class Observation:
     The attributes stand in the order in which ``core.reading.Reader`` sets them.
 
     Attributes:
-        step: the record; tool: its tool name, case-folded, and the endpoint of HTTP that it writes to; outcome: its
-            outcome, "empty" too where a success says so.
+        step: the record; name: its tool name, case-folded; tool: the same with the endpoint of HTTP that it writes to;
+            outcome: its outcome, "empty" too where a success says so.
         index: ordinal of the step in its run, from 0.
         call, result: symbols of the call and of its result; empty if unknown.
         same_results: the series of steps with this very result, this step included.
@@ -188,7 +188,8 @@ class Observation:
             whose results are unknown; unseen_first: index of the first of these steps; unseen_waits: one is a wait.
         old_states_in_a_row: steps in a row that described nothing but states that were there before, whatever the
             calls.
-        advances: number of unproductive calls in a row that went on from the one before, to a next page or the like.
+        advances: number of unproductive calls in a row that went on from the one before, to a next page or the like;
+            same_pages: the newest of them that returned one result, its figures included.
         counts_up: unproductive calls in a row count up the number beside a word: day 1, day 2.
         asks_anew: an unproductive call asks for something that its series has not asked for: the next entry of a list.
         request: checksum of what an unproductive call asks for, ids and times aside; 0 if it was not looked at.
@@ -254,7 +255,7 @@ class Observation:
     # _count_old_states
     old_states_in_a_row = 0
     # _inquire
-    advances = 0
+    advances = same_pages = 0
     counts_up = False
     asks_anew = False
     request = 0
@@ -277,7 +278,7 @@ class Observation:
 
     def __init__(self, step: StepRecord, index: int, same_results: SameResultRun) -> None:
         self.step = step
-        self.tool = step.tool_name.casefold()
+        self.tool = self.name = step.tool_name.casefold()
         args = step.args
         if type(args) is dict and ("method" in args or "request" in args):
             self.tool += endpoint_of(args)

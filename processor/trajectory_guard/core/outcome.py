@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from trajectory_guard.core.empty_results import finds_nothing
+from trajectory_guard.core.envelope import FAILURES, STATUS_KEYS, http_failure, object_in
 from trajectory_guard.core.error_text import (
     ERROR_WORDS,
     answer_in,
@@ -16,7 +17,6 @@ from trajectory_guard.core.error_text import (
     without_empty_errors,
     without_notices,
 )
-from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.masking import is_volatile_key, mask_text
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, NOT_RUN, SUCCESS, Outcome
 from trajectory_guard.core.text import both_ends
@@ -60,16 +60,8 @@ _VERDICT: Final = re.compile(
 _SUCCEEDED: Final = frozenset(("success", "succeeded", "ok"))
 _FAILED_KEYS: Final = frozenset(("iserror", "is_error"))
 _EXIT_KEYS: Final = frozenset(("exitcode", "exit_code", "returncode", "return_code", "exitstatus", "exit_status"))
-_STATUS_KEYS: Final = frozenset(
-    ("httpstatus", "http_status", "http_status_code", "httpstatuscode", "statuscode", "status_code")
-)
-_BODY: Final = re.compile(r"(?:response_?)?(?:body|headers)(?:_\w{1,20})?|status_?text", re.IGNORECASE)
-"""Members of a response of HTTP: beside one of them, ``status`` is its status."""
-_MAY_STATE: Final = ("false", "true", 'status":', 'status" :', *sorted(_EXIT_KEYS | _STATUS_KEYS))
+_MAY_STATE: Final = ("false", "true", 'status":', 'status" :', *sorted(_EXIT_KEYS | STATUS_KEYS))
 """An object in ASCII that states a failure holds one of them."""
-_FIRST_FAILURE: Final = 400
-_LAST_FAILURE: Final = 599
-_NOT_THERE: Final = 404
 
 
 def states_failure(text: str) -> bool:
@@ -90,25 +82,7 @@ def states_failure(text: str) -> bool:
     if _VERDICT.search(head) is None:
         return False
     members = object_in(text)
-    return any(_says_failed(str(key).lower(), item) for key, item in members.items()) or _http_failure(members) > 0
-
-
-def is_not_there(text: str) -> bool:
-    """Whether a result is a response of HTTP that says that there is no such thing, which may be there later.
-
-    >>> is_not_there('{"status": 404, "body": ""}'), is_not_there('{"status_code": 401, "body": ""}')
-    (True, False)
-    """
-    members = object_in(text) if text[:1] == "{" else {}
-    return _http_failure(members) == _NOT_THERE or _NOT_THERE in [members.get(key) for key in _STATUS_KEYS]
-
-
-def _http_failure(members: dict[str, Any]) -> int:
-    """The status of a response of HTTP that says that the request failed; 0 if the object is no such response."""
-    status = members.get("status")
-    if type(status) is not int or not _FIRST_FAILURE <= status <= _LAST_FAILURE:
-        return 0
-    return status if any(_BODY.fullmatch(str(key)) is not None for key in members) else 0
+    return any(_says_failed(str(key).lower(), item) for key, item in members.items()) or http_failure(members) > 0
 
 
 def _says_failed(key: str, item: Any) -> bool:
@@ -120,20 +94,11 @@ def _says_failed(key: str, item: Any) -> bool:
     number = int(item) if isinstance(item, str) and _INTEGER.fullmatch(item) else item
     if not isinstance(number, int):
         return False
-    return (key in _EXIT_KEYS and number != 0) or (key in _STATUS_KEYS and _FIRST_FAILURE <= number <= _LAST_FAILURE)
+    return (key in _EXIT_KEYS and number != 0) or (key in STATUS_KEYS and number in FAILURES)
 
 
 _INTEGER: Final = re.compile(r"-?\d{1,9}", re.ASCII)
 _STATED_CHARS: Final = 4_096
-
-
-def object_in(text: str) -> dict[str, Any]:
-    """The JSON object that ``text`` is; empty if it is none, or is malformed."""
-    try:
-        value = parse_json(text)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 # --- nothing was found ---------------------------------------------------------------------------------------
@@ -217,6 +182,10 @@ def _is_empty_wrapper(text: str) -> bool:
         if key in _WRAPPING and isinstance(only, str):
             return is_empty_result(only)
     found = [value[key] for key in _RESULT_KEYS if key in value]
+    if found and any(
+        _CHANGED.search(key) is not None and type(item) is int and item > 0 for key, item in value.items()
+    ):
+        return False  # rows were changed, and none is returned
     if not found or any(item not in ([], {}, "", None) for item in found):
         return _counts_nothing(value) or finds_nothing(value)
     return (
@@ -224,6 +193,9 @@ def _is_empty_wrapper(text: str) -> bool:
         or all(_is_incidental(item) for key, item in value.items() if key not in _RESULT_KEYS)
         or finds_nothing(value)
     )
+
+
+_CHANGED: Final = re.compile(r"row_?count|affected|changed|deleted|updated|inserted|modified|upserted", re.IGNORECASE)
 
 
 def _counts_nothing(value: dict[str, Any], depth: int = 1) -> bool:
@@ -365,7 +337,7 @@ def _stated_error(result: str) -> str:
     if result[:1] != "{" or len(result) > _STATED_CHARS:
         return ""
     stated = object_in(result)
-    status = _http_failure(stated)
+    status = http_failure(stated) or stated.get("status_code", 0)
     members = [object_in(one) or one if isinstance(one, str) and one[:1] == "{" else one for one in stated.values()]
     members += [item for one in members if isinstance(one, dict) for item in one.values()]
     members += [item for one in members if isinstance(one, list) for item in one if status]

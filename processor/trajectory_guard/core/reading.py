@@ -440,6 +440,7 @@ def _inquire(run: Run, seen: Observation) -> None:
         asked = _values_asked(seen)
         advances = run.advance.update(seen.tool, asked, seen.step.result or "")
         seen.advances = advances if seen.signature is None else 0
+        seen.same_pages = run.advance.pages
         seen.counts_up = advances >= ADVANCES and any(_COUNTER.match(value) for value in seen.values)
         further = seen.advances >= ADVANCES
         handed = _handed_over(seen, asked)

@@ -244,6 +244,8 @@ def is_acknowledgement(text: str) -> bool:
     (False, False)
     """
     text = text.strip()
+    if text[:1] == "#":  # a heading that names the tool
+        text = text.partition("\n")[2].strip() or text
     if text[:1] in ("{", "["):
         return len(text) <= _BRIEF_WIDTH and _is_flag(text)
     if len(text) > _SHORT_WIDTH or width(text) > _SHORT_WIDTH:

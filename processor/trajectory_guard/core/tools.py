@@ -24,27 +24,42 @@ def _values(args: object) -> Iterable[object]:
     return args.values() if isinstance(args, dict) else (args,)
 
 
-def endpoint_of(args: dict[str, Any]) -> str:
-    """Method and address, without its query, of a request of HTTP that writes; empty for any other call.
+def request_in(args: Any) -> tuple[str, str, Any] | None:
+    """Method, address and body of the request of HTTP that a call sends; None if it is no such call.
 
-    A tool that sends any request is as many tools as there are endpoints to write to: one of them may refuse each body
-    while the others work. What is read may be a list of addresses.
-
-    >>> endpoint_of({"method": "POST", "url": "/v3/schedules?dry=1", "body": {}}), endpoint_of({"url": "/v3/schedules"})
-    (' POST /v3/schedules', '')
+    >>> request_in({"request": {"method": "post", "url": "/v3/schedules", "body": {"a": 1}}})
+    ('POST', '/v3/schedules', {'a': 1})
     """
-    request = args.get("request", args)
+    request = args.get("request", args) if isinstance(args, dict) else None
     if isinstance(request, str) and request[:1] == "{" and len(request) <= _MAX_REQUEST_CHARS:
         try:
             request = parse_json(request)
         except (ValueError, RecursionError):
-            return ""
-    if not isinstance(request, dict) or str(request.get("method")).upper() not in _WRITING_METHODS:
-        return ""
+            return None
+    method = request.get("method") if isinstance(request, dict) else None
+    if not isinstance(method, str) or method.upper() not in _METHODS:
+        return None
     address = next((request[key] for key in _ADDRESSES if isinstance(request.get(key), str)), "")
-    return f" {request['method'].upper()} {address.partition('?')[0][:_MAX_ADDRESS_CHARS]}" if address else ""
+    return (method.upper(), address, request.get("body", request.get("json"))) if address else None
 
 
+def endpoint_of(args: dict[str, Any]) -> str:
+    """Method and address, without its query and ids, of a request of HTTP that writes; empty for any other call.
+
+    A tool that sends any request is as many tools as there are endpoints to write to: one of them may refuse each body
+    while the others work. What is read may be a list of addresses.
+
+    >>> endpoint_of({"method": "POST", "url": "/v3/plans/p-17/commit?dry=1"}), endpoint_of({"url": "/v3/schedules"})
+    (' POST /v3/plans/#/commit', '')
+    """
+    request = request_in(args)
+    if request is None or request[0] not in _WRITING_METHODS:
+        return ""
+    return f" {request[0]} {_IDS.sub('/#', request[1].partition('?')[0][:_MAX_ADDRESS_CHARS])}"
+
+
+_IDS: Final = re.compile(r"/(?!v\d{1,2}(?:/|\Z))[^/\d:]{0,80}\d[^/]{0,80}")
+_METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _WRITING_METHODS: Final = frozenset(("POST", "PUT", "PATCH"))
 _ADDRESSES: Final = ("url", "uri", "path", "endpoint")
 _MAX_REQUEST_CHARS: Final = 16_384

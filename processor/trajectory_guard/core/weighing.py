@@ -6,10 +6,11 @@ from typing import Final
 
 from trajectory_guard.core.certainty import PACE, Certainty, weakest
 from trajectory_guard.core.durations import measures
+from trajectory_guard.core.envelope import may_change
 from trajectory_guard.core.history import BLANK
 from trajectory_guard.core.masking import shares_done
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.outcome import is_not_there, names_error
+from trajectory_guard.core.outcome import names_error
 from trajectory_guard.core.pending import is_pending
 from trajectory_guard.core.result_text import (
     carries_content,
@@ -49,6 +50,7 @@ _PACE_OF_MOVES: Final = 2  # every move leads on: only its end would show, and a
 _ERROR_CHARS: Final = 4_096
 _PASSED_BY_NOW: Final = 16
 _CHANGED_BY_NOW: Final = 48
+_DONE_BY_NOW: Final = 192
 
 
 def weigh(run: Run, seen: Observation, policy: ToolSettings | None, poll_patience: int) -> None:
@@ -182,7 +184,8 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
         return Certainty.LIKELY  # the agents' own results do not show
     if step.duration >= LEAST_WAIT_S and _has_waited(seen, text):
         return Certainty.WAITING
-    in_haste = seen.repeats >= _CHANGED_BY_NOW and pause_s + step.duration < scope.RETRY_PAUSE_S
+    without_pause = pause_s + step.duration < scope.RETRY_PAUSE_S
+    in_haste = without_pause and seen.repeats >= _CHANGED_BY_NOW
     if not step.stated and is_status_lookup(step.tool_name) and not in_haste:
         return Certainty.WAITING
     if seen.outcome == EMPTY and seen.in_a_row:
@@ -198,7 +201,8 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
         return Certainty.ACKNOWLEDGED if belongs or moves_cursor(step.tool_name, step.args) else Certainty.CERTAIN
     if seen.outcome == EMPTY or step.stated:
         return Certainty.CERTAIN
-    return _of_answer(seen, text, pause_s, paced=paced)
+    stands = without_pause and seen.repeats >= _DONE_BY_NOW
+    return _of_answer(seen, text, pause_s, paced=paced, stands=stands)
 
 
 def may_pass(seen: Observation) -> bool:
@@ -213,12 +217,15 @@ def _of_failure(seen: Observation, text: str, pause_s: float) -> Certainty:
     if may_pass(seen) or (text[:1] == "{" and is_pending(text.replace("_", " "))):
         return Certainty.WAITING
     if seen.in_a_row:
+        changes = seen.outcome == ERROR and text[:1] == "{" and may_change(text)
+        if changes and pause_s >= scope.RETRY_PAUSE_S:
+            return Certainty.WAITING
         if seen.noisy:
             return Certainty.ACKNOWLEDGED  # it failed in other words: it may go on from where it failed before
         if pause_s >= scope.RETRY_PAUSE_S:
             return Certainty.ACKNOWLEDGED  # a deliberate wait before each retry may have a reason
         known = seen.repeats >= _PASSED_BY_NOW or is_lasting(both_ends(text, _ERROR_CHARS), seen.step.error_class)
-        if seen.outcome == ERROR and (not known or (seen.repeats < _PASSED_BY_NOW and is_not_there(text))):
+        if seen.outcome == ERROR and (not known or (changes and seen.repeats < _PASSED_BY_NOW)):
             return Certainty.ACKNOWLEDGED  # an error in unknown words may be one that passes
     return Certainty.LIKELY if seen.outcome == SUCCESS else Certainty.CERTAIN
 
@@ -239,11 +246,11 @@ def _of_nothing_yet(seen: Observation, pause_s: float) -> Certainty | None:
     return Certainty.WAITING if pause_s >= scope.PAUSE_S else Certainty.ACKNOWLEDGED
 
 
-def _of_answer(seen: Observation, text: str, pause_s: float, *, paced: bool) -> Certainty:
-    """A call that succeeded and returned something."""
+def _of_answer(seen: Observation, text: str, pause_s: float, *, paced: bool, stands: bool) -> Certainty:
+    """A call that succeeded and returned something. ``stands``: what it says is under way has not moved for long."""
     step = seen.step
     made_more = seen.noisy and makes_something(step.tool_name, step.args)
-    if step.model_scope is None and is_pending(text) and not (made_more or is_finisher(step.tool_name)):
+    if step.model_scope is None and not (stands or made_more or is_finisher(step.tool_name)) and is_pending(text):
         return Certainty.WAITING
     if paced and (is_brief(text) or reports_status(text) or shares_done(text)):
         return Certainty.WAITING

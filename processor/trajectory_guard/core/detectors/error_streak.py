@@ -301,7 +301,7 @@ class ErrorStreak(Detector):
 
     def _failure(self, seen: Observation, entry: str, *, program: bool) -> _Failure:
         text = both_ends(seen.step.result or "", _SEARCHED_CHARS)
-        key = _digest(f"{seen.tool}\0{seen.signature}")
+        key = _digest(f"{seen.name}\0{seen.signature}")  # whatever endpoint: a host that is gone fails at all
         passing = seen.certainty is Certainty.WAITING
         named = not seen.killed and _names_argument(seen, text)
         anew = seen.asks_anew and seen.request not in [one.request for one in self.recent if one.key == key]

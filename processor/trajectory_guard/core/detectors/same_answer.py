@@ -55,7 +55,7 @@ class SameAnswer(Detector):
     def update(self, seen: Observation) -> DetectionResult | None:
         """Look at the current series of equal answers."""
         far = min(seen.advances, seen.alike)
-        listed = far >= _CALLS and seen.has_found and _rows_of(seen) >= _ROWS_OF_A_PAGE
+        listed = far >= _CALLS <= seen.same_pages and seen.has_found and _rows_of(seen) >= _ROWS_OF_A_PAGE
         enough = far >= (_PAST_END if seen.has_found and seen.outcome == EMPTY else FAR)
         if listed or (enough and not holds_token(seen.step.result or "")):
             certainty = Certainty.LIKELY if far >= FAR else Certainty.ACKNOWLEDGED

@@ -12,6 +12,8 @@ KNOB, RATIONALE, PATH, CODE, SQL, SHELL, MATH, SELECTOR, TEXT, PLAIN = range(10)
 """The classes of argument names."""
 
 _UNITS = "s|sec|secs|seconds|ms|millis|milliseconds|us|min|mins|minutes"
+_EXCHANGE: Final = r"idempotency_?key|(?:x_)?(?:amzn_)?(?:request|trace|correlation|session_?trace)_?id|x_?request_?id"
+_NAMES_EXCHANGE: Final = re.compile(rf"^(?:{_EXCHANGE})$", re.IGNORECASE)
 _KNOB: Final = re.compile(
     rf"""^(?:\w*time_?out(?:_?(?:{_UNITS}))?|(?:max_?|num_?|n_?|retry_?)*(?:retry|retries|attempts?
     |tries)(?:_?(?:count|limit|delay|{_UNITS}))*
@@ -29,10 +31,7 @@ _KNOB: Final = re.compile(
     |verbose|verbosity|debug|quiet|log_?level|stream|streaming|(?:use_?|no_?|enable_?|skip_?|disable_?)?cache(?:_?ttl)?
     |(?:cache_?)?(?:bust(?:er)?|nonce|random_?seed|seed)|(?:chunk|batch|buffer|fetch|block|prefetch)_?size|workers
     |threads|parallelism|concurrency
-    |(?:slow_?mo|wait|delay|pause)(?:_?(?:for|before|after|{_UNITS}))?|(?:x_?)?request_?id|trace_?id|correlation_?id
-    |idempotency_?key|(?:x_)?(?:amzn_)?(?:request|trace|correlation|session_?trace)_?id|traceparent|tracestate
-    |(?:new_?)?client_?(?:order_?id|oid|ref_?id|token|request_?(?:id|token))|creator_?request_?id|caller_?reference
-    |(?:message_?)?dedup(?:lication)?_?(?:id|key|token)|(?:pay_?pal_?)?request_?(?:id|token)
+    |(?:slow_?mo|wait|delay|pause)(?:_?(?:for|before|after|{_UNITS}))?|{_EXCHANGE}|traceparent|tracestate
     |x_b3_\w+|sentry_trace|baggage|include_?(?:raw_?content|images?|image_?descriptions|favicon)|rerank|user_?agent
     |snippet_?(?:length|size)|keep_?alive|heartbeat(?:_?interval)?|_|_?ts|_t|timestamp_?ms)$""",
     re.VERBOSE | re.IGNORECASE,
@@ -83,6 +82,15 @@ def classify_key(key: str) -> int:
     if found is not None:
         return found
     return PATH if _PATH.match(key) else PLAIN
+
+
+def names_exchange(key: str) -> bool:
+    """Whether an argument is the id of one request: a setting of a call that does something, the subject of a look-up.
+
+    >>> names_exchange("X-Request-Id"), names_exchange("order_id")
+    (True, False)
+    """
+    return _NAMES_EXCHANGE.match(key.replace("-", "_")) is not None
 
 
 @lru_cache(maxsize=1024)

@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.fingerprints import parse_json
+from trajectory_guard.core.tools import is_lookup
 
 from . import keys
 from .code import CODE as CODE_ENDINGS
@@ -120,7 +121,9 @@ def _walk_object(prefix: str, value: dict[Any, Any], context: _Context, depth: i
             key = shorten(key, 100)
         kind = keys.classify_key(key)
         if settings and kind == keys.KNOB and not isinstance(item, (dict, list)):
-            continue
+            if depth or not (is_lookup(context.tool) and keys.names_exchange(key)):
+                continue
+            kind = keys.PLAIN
         if kind == keys.RATIONALE and _is_rationale(key, context.tool, depth):
             continue
         if isinstance(item, (str, int, float)) and keys.is_clock(key, item):
