@@ -30,13 +30,15 @@ def request_in(args: Any) -> tuple[str, str, Any] | None:
     >>> request_in({"request": {"method": "post", "url": "/v3/schedules", "body": {"a": 1}}})
     ('POST', '/v3/schedules', {'a': 1})
     """
-    request = args.get("request", args) if isinstance(args, dict) else None
+    request: Any = args.get("request", args) if isinstance(args, dict) else None
     if isinstance(request, str) and request[:1] == "{" and len(request) <= _MAX_REQUEST_CHARS:
         try:
             request = parse_json(request)
         except (ValueError, RecursionError):
             return None
-    method = request.get("method") if isinstance(request, dict) else None
+    if not isinstance(request, dict):
+        return None
+    method = request.get("method")
     if not isinstance(method, str) or method.upper() not in _METHODS:
         return None
     address = next((request[key] for key in _ADDRESSES if isinstance(request.get(key), str)), "")
