@@ -581,7 +581,7 @@ async def test_a_model_of_which_some_calls_name_their_cost_is_named_for_the_othe
 
 
 async def test_no_call_is_lost_for_the_metrics_where_there_are_many_models() -> None:
-    """The sums of models that were used longest ago were forgotten: they began anew, below what had been counted."""
+    """The sums of models that were used longest ago were forgotten: they began again, below what had been counted."""
     async with running(guard={"track_spending": True}) as collector:
         for turn in range(3):
             for first in range(0, 600, 100):
