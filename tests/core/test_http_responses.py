@@ -106,6 +106,46 @@ def test_rows_that_are_imported_one_by_one_are_left_alone(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
+def test_an_audit_that_expects_refusals_is_not_stopped(form: str) -> None:
+    """Each address has to refuse a caller without a token."""
+    random, refusal = Random(form), {"error": "authentication required"}
+    paths = [
+        "users",
+        "orders",
+        "invoices",
+        "flags",
+        "export",
+        "tokens",
+        "audit",
+        "reports",
+        "teams",
+        "hooks",
+        "billing",
+        "usage",
+        "limits",
+        "roles",
+        "groups",
+        "regions",
+        "zones",
+        "images",
+        "volumes",
+        "networks",
+        "keys",
+        "secrets",
+        "jobs",
+        "queues",
+        "topics",
+        "alerts",
+        "rules",
+        "boards",
+        "tags",
+        "notes",
+    ]
+    calls = [("request", {"method": "GET", "url": f"/api/{path}"}, FORMS[form](random, 401, refusal)) for path in paths]
+    assert stopped(evaluate(steps(calls))) is None
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_errors_that_ask_for_one_thing_after_the_other_are_left_alone(form: str) -> None:
     random, body = Random(form), dict[str, Any]()
     calls = []

@@ -9,8 +9,8 @@ from trajectory_guard.spending.ledger import ModelSum, Rate, balance_of
 
 _MAX_MODELS: Final = 4_096
 OTHER: Final = "other"
-"""The name for all models beyond the first ``_MAX_MODELS``: sums that were forgotten would begin again, and a counter of
-them would fall or stand still."""
+"""The name for all models beyond the first ``_MAX_MODELS``: sums that were forgotten would begin again, and a counter
+of them would fall or stand still."""
 
 
 class BookedModel(NamedTuple):
