@@ -27,8 +27,6 @@ from trajectory_guard.core.result_text import (
     is_reading,
     is_token,
     lines_of,
-    names_file,
-    names_path,
     quotes,
     values_of,
     width,
@@ -59,7 +57,7 @@ from trajectory_guard.core.volatile import (
     shares_in,
 )
 from trajectory_guard.core.weighing import may_pass, weigh
-from trajectory_guard.core.written import figures_of, was_written
+from trajectory_guard.core.written import figures_of, names_file, names_path, was_written
 
 _KEPT_FIGURES: Final = 64
 _ANSWER_WORDS: Final = 3

@@ -183,41 +183,6 @@ def quotes(result: str, values: Sequence[str]) -> bool:
 _MIN_QUOTE_CHARS: Final = 4
 
 
-def names_file(result: str, values: Sequence[str]) -> bool:
-    """Whether a short result names a file, or another path, that the request holds.
-
-    >>> names_file("The file src/app.py has been updated.", ("src/app.py", "a = 1", "a = 2"))
-    True
-    >>> names_file("Updated: A src/app.py", ("*** Add File: src/app.py",)), names_file("Not found.", ("src/app.py",))
-    (True, False)
-    """
-    if len(result) > MAX_FORM_CHARS:
-        return False
-    names = [name.rstrip(".:") for name in _BETWEEN_NAMES.split(result)]
-    return any(
-        len(name) >= _MIN_QUOTE_CHARS and not _IN_PATHS.isdisjoint(name) and name in value
-        for name in names
-        for value in values
-    )
-
-
-def names_path(result: str, path: str) -> bool:
-    """Whether a short result names a path, whole or by its last part, whatever stands around it in any script.
-
-    >>> names_path("文件“app.py”已成功更新。", "/srv/app.py"), names_path("Wrote 12 lines to a.py", "/srv/b.py")
-    (True, False)
-    """
-    if len(result) > MAX_FORM_CHARS:
-        return False
-    whole = path.rstrip("/\\")
-    last = whole[max(whole.rfind("/"), whole.rfind("\\")) + 1 :]
-    return path in result or (len(last) >= _MIN_QUOTE_CHARS and last in result)
-
-
-_BETWEEN_NAMES: Final = re.compile(r"[\s\"'`,;()<>]+")
-_IN_PATHS: Final = frozenset("/\\.")
-
-
 def _plain_leaves(value: Any) -> Iterator[Any]:
     if isinstance(value, dict):
         for item in value.values():

@@ -1,4 +1,4 @@
-"""Figures and ids that the agent wrote itself: where a result shows them, they are no noise."""
+"""What the agent wrote itself, where a result shows it: figures and ids that are no noise, files that it names."""
 
 from __future__ import annotations
 
@@ -60,3 +60,40 @@ _MAX_IDS: Final = 8
 _TOKEN: Final = re.compile(
     r"(?<![^\W_])(?:0x)?(?=[a-fA-F-]{0,36}\d)(?=[\d-]{0,36}[a-fA-F])[0-9a-fA-F-]{7,64}(?![^\W_])|" + RANDOM
 )
+
+
+def names_file(result: str, values: Sequence[str]) -> bool:
+    """Whether a short result names a file, or another path, that the request holds.
+
+    >>> names_file("The file src/app.py has been updated.", ("src/app.py", "a = 1", "a = 2"))
+    True
+    >>> names_file("Updated: A src/app.py", ("*** Add File: src/app.py",)), names_file("Not found.", ("src/app.py",))
+    (True, False)
+    """
+    if len(result) > _MAX_NAMED_CHARS:
+        return False
+    names = [name.rstrip(".:") for name in _BETWEEN_NAMES.split(result)]
+    return any(
+        len(name) >= _MIN_NAMED_CHARS and not _IN_PATHS.isdisjoint(name) and name in value
+        for name in names
+        for value in values
+    )
+
+
+def names_path(result: str, path: str) -> bool:
+    """Whether a short result names a path, whole or by its last part, whatever stands around it in any script.
+
+    >>> names_path("文件“app.py”已成功更新。", "/srv/app.py"), names_path("Wrote 12 lines to a.py", "/srv/b.py")
+    (True, False)
+    """
+    if len(result) > _MAX_NAMED_CHARS:
+        return False
+    whole = path.rstrip("/\\")
+    last = whole[max(whole.rfind("/"), whole.rfind("\\")) + 1 :]
+    return path in result or (len(last) >= _MIN_NAMED_CHARS and last in result)
+
+
+_BETWEEN_NAMES: Final = re.compile(r"[\s\"'`,;()<>]+")
+_IN_PATHS: Final = frozenset("/\\.")
+_MAX_NAMED_CHARS: Final = 400
+_MIN_NAMED_CHARS: Final = 4
