@@ -339,10 +339,31 @@ def hits_form(result: str, values: Sequence[str] = ()) -> str:
         if not leaves:
             return ""
         rows.append(" ".join(leaves))
+    if len(value) > _FEW_ROWS:
+        rows = _with_figures(rows, value)
     rows.sort()
     if beside:
         rows += [mask_noise(text) if len(text) <= _MAX_STAMP_CHARS else text for text in beside if text not in values]
     return "\n".join(rows)
+
+
+def _with_figures(rows: list[str], hits: list[dict[str, Any]]) -> list[str]:
+    """The rows with those figures by which the list is not sorted: prices and places that are left, and no scores."""
+    for name, first in hits[0].items():
+        kind = type(first)
+        if (kind is int or kind is float or kind is bool) and name not in _SCORES and name[-2:] not in _ID_ENDINGS:
+            try:
+                column = [hit[name] for hit in hits]
+                up = sorted(column)
+            except (KeyError, TypeError):  # not a figure in each row
+                continue
+            if column != up and column != up[::-1]:
+                rows = [f"{row} {figure}" for row, figure in zip(rows, column, strict=True)]
+    return rows
+
+
+_FEW_ROWS: Final = 2
+_SCORES: Final = frozenset(("score", "_score", "rank", "position", "similarity", "relevance", "distance", "confidence"))
 
 
 def _listed_form(result: str) -> str:
