@@ -284,3 +284,32 @@ def test_a_pending_answer_that_is_polled_without_a_pause_is_no_wait_for_ever() -
     assert at is not None
     assert at >= 190
     assert stopped(evaluate(steps(calls, gap=30.0))) is None
+
+
+REFUSALS = ("Not authorized", "Field 'total' doesn't exist on type 'Order'")
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_queries_of_graphql_that_are_refused_alike_are_one_failure(refusal: str) -> None:
+    response = json.dumps({"data": None, "errors": [{"message": refusal, "locations": [{"line": 1, "column": 3}]}]})
+    queries = (
+        "{ orders { id total } }", "query { orders(first: 5) { edges { node { id total } } } }",
+        "query Orders { orders(first: 10) { nodes { id name total } } }", "{ orders(query: \"open\") { total } }",
+        "query { shop { orders { total } } }", "query O($n: Int) { orders(first: $n) { total currency } }",
+        "{ orders(reverse: true) { edges { node { total } } } }", "query { orders { total lines { id } } }",
+        "query { viewer { orders { total } } }", "{ orders(sortKey: ID) { total } }",
+    )  # fmt: skip
+    calls = [("graphql", {"query": query, "variables": {"shop": "x"}}, response) for query in queries]
+    assert classify(response) == "error"
+    assert nudged(evaluate(steps(calls))) is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"errors": [{"line": 7, "message": "unused"}], "warnings": []}',
+        '{"data": {"id": 7}, "errors": [{"message": "slow"}]}',
+    ],
+)
+def test_findings_and_parts_of_an_answer_are_no_failure(text: str) -> None:
+    assert classify(text) == "success"

@@ -54,23 +54,26 @@ def classify(text: str | None, *, failed: bool | None = False, refused: bool = F
 
 _VERDICT: Final = re.compile(
     r'"(?:success|succeeded|ok)"\s*:\s*false|"is_?error"\s*:\s*true'
-    r'|"(?:exit|return|status)_?(?:code|status)"\s*:\s*"?-?[1-9]|"(?:http_?)?status(?:_?code)?"\s*:\s*"?[45]\d\d\b',
+    r'|"(?:exit|return|status)_?(?:code|status)"\s*:\s*"?-?[1-9]|"(?:http_?)?status(?:_?code)?"\s*:\s*"?[45]\d\d\b'
+    r'|"errors"\s*:\s*\[\s*\{',
     re.IGNORECASE,
 )
 _SUCCEEDED: Final = frozenset(("success", "succeeded", "ok"))
 _FAILED_KEYS: Final = frozenset(("iserror", "is_error"))
 _EXIT_KEYS: Final = frozenset(("exitcode", "exit_code", "returncode", "return_code", "exitstatus", "exit_status"))
-_MAY_STATE: Final = ("false", "true", 'status":', 'status" :', *sorted(_EXIT_KEYS | STATUS_KEYS))
+_MAY_STATE: Final = ("false", "true", 'status":', 'status" :', '"errors"', *sorted(_EXIT_KEYS | STATUS_KEYS))
 """An object in ASCII that states a failure holds one of them."""
 
 
 def states_failure(text: str) -> bool:
-    """Whether a result is an object that says that the call failed: by a flag, an exit status or an HTTP status.
+    """Whether a result is an object that says that the call failed: by a flag, a status, or as GraphQL does.
 
     >>> states_failure('{"success": false, "error": "no such area"}'), states_failure('{"rows": [{"ok": false}]}')
     (True, False)
     >>> states_failure('{"exit_code": 2, "stdout": ""}'), states_failure('{"status_code": 404, "body": "Not Found"}')
     (True, True)
+    >>> states_failure('{"data": null, "errors": [{"message": "no"}]}'), states_failure('{"errors": [{"line": 7}]}')
+    (True, False)
     >>> states_failure('{"status": 422, "headers": {}, "body": "{}"}'), states_failure('{"status": 422, "rows": []}')
     (True, False)
     """
@@ -82,7 +85,16 @@ def states_failure(text: str) -> bool:
     if _VERDICT.search(head) is None:
         return False
     members = object_in(text)
-    return any(_says_failed(str(key).lower(), item) for key, item in members.items()) or http_failure(members) > 0
+    if any(_says_failed(str(key).lower(), item) for key, item in members.items()) or http_failure(members) > 0:
+        return True
+    return members.get("data", "") is None and bool(_messages_in(members))
+
+
+def _messages_in(members: dict[str, Any]) -> list[str]:
+    """The messages of the errors in a response of GraphQL."""
+    errors = members.get("errors")
+    listed = [one.get("message") for one in errors if isinstance(one, dict)] if isinstance(errors, list) else []
+    return [one for one in listed if isinstance(one, str)]
 
 
 def _says_failed(key: str, item: Any) -> bool:
@@ -343,6 +355,7 @@ def _stated_error(result: str) -> str:
     members += [item for one in members if isinstance(one, list) for item in one if status]
     if status:
         members.append(f"HTTP {status}")
+    members += _messages_in(stated)
     return " ".join(" ".join(one.split()) for one in members if isinstance(one, str))[:_READ_CHARS]
 
 
