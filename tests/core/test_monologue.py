@@ -16,6 +16,14 @@ def test_fires_at_the_third_claim_to_be_done(tool: str) -> None:
     assert fired(evaluate(steps), TYPE_VI)[:1] == [4]
 
 
+def test_a_claim_that_sends_a_request_is_a_claim() -> None:
+    steps = []
+    for n in range(6):
+        request = {"method": "POST", "url": "/answers", "answer": f"try {n}"}
+        steps += [record("submit", request, f"noted {n}"), record("check", {"n": n}, f"fresh output {n}")]
+    assert fired(evaluate(steps), TYPE_VI)[:1] == [6]
+
+
 def test_fires_at_the_third_equal_message_over_one_call_that_brings_nothing_new() -> None:
     steps = [
         record("read", {"n": 1}, "the same line of the log", thought="Let me check the logs again.") for n in range(4)

@@ -30,6 +30,10 @@ def loops() -> dict[str, list[StepRecord]]:
             record("run", {"cmd": f"{secret} {n}"}, "error: zeppelin vermouth", "error", error_class="RunError")
             for n in range(6)
         ],
+        "requests": [
+            record("http", {"method": "POST", "url": "/xylophone/quokka", "body": {"n": n}}, "error: zeppelin", "error")
+            for n in range(6)
+        ],
         "volatile": [record("poll", {"q": secret}, f'{{"state": "zeppelin", "pid": {n}}}') for n in range(9)],
         "monologue": [
             record("read", {"q": f"{secret} {n}"}, None, thought="vermouth, once again vermouth") for n in range(5)

@@ -130,8 +130,8 @@ class Observation:
     The attributes stand in the order in which ``core.reading.Reader`` sets them.
 
     Attributes:
-        step: the record; name: its tool name, case-folded; tool: the same with the endpoint of HTTP that it writes to;
-            outcome: its outcome, "empty" too where a success says so.
+        step: the record; name: its tool name, case-folded; tool: the same, with a digest of the endpoint of HTTP
+            that it writes to; outcome: its outcome, "empty" too where a success says so.
         index: ordinal of the step in its run, from 0.
         call, result: symbols of the call and of its result; empty if unknown.
         same_results: the series of steps with this very result, this step included.
@@ -281,7 +281,9 @@ class Observation:
         self.tool = self.name = step.tool_name.casefold()
         args = step.args
         if type(args) is dict and ("method" in args or "request" in args):
-            self.tool += endpoint_of(args)
+            endpoint = endpoint_of(args)
+            if endpoint:  # saved with the state, where no argument may stand
+                self.tool += f" {digest64(text_bytes(endpoint)).hex()}"
         self.outcome: str = step.outcome_type
         self.index = index
         self.call = call_symbol(step)

@@ -104,7 +104,7 @@ def signs_of(seen: Observation) -> int:
         signs |= FAILED
     elif seen.repeats < 2 or seen.repeated_at[-2:-1] != (seen.index - 1,):
         signs |= WORKED
-    if seen.step.thought or is_finisher(seen.tool):
+    if seen.step.thought or is_finisher(seen.name):
         signs |= SPOKEN
     return signs
 

@@ -66,7 +66,7 @@ class Monologue(Detector):
         return self._claim(seen) or self._message(seen)
 
     def _claim(self, seen: Observation) -> DetectionResult | None:
-        if not is_finisher(seen.tool) or seen.outcome == "error":
+        if not is_finisher(seen.name) or seen.outcome == "error":
             return None
         item = claimed_item(seen.step.args)
         if item and item not in self.items:
