@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.core.test_lists_and_limits import nudged, steps
@@ -96,3 +98,16 @@ def test_a_time_stamp_beside_nothing_is_no_news() -> None:
     feed = "<feed><title>Search: {}</title><updated>2026-05-03T00:00:{:02d}Z</updated><total>0</total></feed>"
     calls = [("search", {"query": query}, feed.format(query, at)) for at, query in enumerate(QUERIES)]
     assert nudged(evaluate(steps(calls))) is not None
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [{"updated_at": 1782800000}, {"lastModified": 1782800000123}, {"last_updated": 1782800000}, {"unchanged": 5}],
+)
+def test_the_time_of_the_newest_change_beside_an_empty_list_is_no_number_of_rows(beside: dict[str, int]) -> None:
+    assert is_empty_result(json.dumps({"results": [], **beside}))
+
+
+@pytest.mark.parametrize("name", ["rowCount", "rows_affected", "deletedCount", "nModified", "updated"])
+def test_rows_that_were_changed_beside_an_empty_list_are_no_empty_result(name: str) -> None:
+    assert not is_empty_result(json.dumps({"rows": [], name: 3}))

@@ -195,7 +195,7 @@ def _is_empty_wrapper(text: str) -> bool:
             return is_empty_result(only)
     found = [value[key] for key in _RESULT_KEYS if key in value]
     if found and any(
-        _CHANGED.search(key) is not None and type(item) is int and item > 0 for key, item in value.items()
+        type(item) is int and 0 < item < _FIRST_EPOCH and _CHANGED.search(key) for key, item in value.items()
     ):
         return False  # rows were changed, and none is returned
     if not found or any(item not in ([], {}, "", None) for item in found):
@@ -207,7 +207,10 @@ def _is_empty_wrapper(text: str) -> bool:
     )
 
 
-_CHANGED: Final = re.compile(r"row_?count|affected|changed|deleted|updated|inserted|modified|upserted", re.IGNORECASE)
+_CHANGED: Final = re.compile(
+    r"row_?count|(?<!un)affected|(?<!un)changed|deleted|updated|inserted|(?<!un)modified|upserted", re.IGNORECASE
+)
+_FIRST_EPOCH: Final = 1_000_000_000  # more is the time of a change, and no number of rows
 
 
 def _counts_nothing(value: dict[str, Any], depth: int = 1) -> bool:
