@@ -196,6 +196,20 @@ def test_what_is_no_response_is_left_as_it_is(result: str) -> None:
     assert body_of(result) is result
 
 
+@pytest.mark.parametrize("body", [{"status_code": 200, "text": "no"}, '{"status_code": "200", "text": "no"}'])
+def test_a_failure_stays_one_whatever_status_its_body_names(body: Any) -> None:
+    plain = body_of(json.dumps({"status_code": 502, "elapsed_ms": 7, "body": body}))
+    assert json.loads(plain) == {"status_code": 502, "text": "no"}
+    assert states_failure(plain)
+
+
+@pytest.mark.parametrize("status", [200, 422])
+def test_a_body_of_any_depth_is_read_or_left(status: int) -> None:
+    for depth in range(0, 1_100, 25):
+        result = f'{{"status_code": {status}, "elapsed_ms": 7, "body": {"[" * depth}7{"]" * depth}}}'
+        assert body_of(result).count("[") == depth
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_one_page_for_ever_new_parameters_is_no_way_forward(form: str) -> None:
     random = Random(form)

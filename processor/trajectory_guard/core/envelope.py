@@ -115,13 +115,20 @@ def body_of(result: str) -> str:
     answer, headers = members[body], members.get("headers")
     if not answer or (isinstance(headers, dict) and not _TELLING.isdisjoint(map(str.lower, headers))):
         return result  # what the headers say is the answer, or a part of it
-    if 200 <= int(members[status]) < 300:
+    try:
+        return _without_exchange(int(members[status]), body, answer)
+    except RecursionError:  # it is nested almost as deep as can be read
+        return result
+
+
+def _without_exchange(status: int, name: str, answer: Any) -> str:
+    """The body of a response, beside the status of one that failed; ``name``: its own in the response."""
+    if 200 <= status < 300:
         return answer if isinstance(answer, str) else sorted_bytes(answer).decode("utf-8", "replace")
     inner = object_in(answer) if isinstance(answer, str) and answer[:1] == "{" else answer
-    stated = {"status_code": int(members[status])}
-    return json.dumps(
-        {**stated, **inner} if isinstance(inner, dict) and inner else {**stated, body: answer}, ensure_ascii=False
-    )
+    stated = {"status_code": status}  # first, and whatever the body has under this name
+    members = {**stated, **inner, **stated} if isinstance(inner, dict) and inner else {**stated, name: answer}
+    return json.dumps(members, ensure_ascii=False)
 
 
 _EXCHANGE_CHARS: Final = 1_024
