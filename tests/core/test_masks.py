@@ -384,6 +384,24 @@ def test_the_number_that_keeps_a_page_out_of_caches_is_noise(name: str) -> None:
     assert mask_noise(page.format(name, 12)) != mask_noise(page.format(name, 13))  # seconds of a film
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "csrf",
+        "__RequestVerificationToken",
+        "authenticity_token",
+        "__VIEWSTATE",
+        "nonce",
+        "_XSRF",
+        "csrfmiddlewaretoken",
+    ],
+)
+@pytest.mark.parametrize("form", ['<input name="{}" value="{}">', '<meta id="{}" content="{}">'])
+def test_the_token_of_a_form_is_noise_without_a_query_beside_it(name: str, form: str) -> None:
+    assert mask_noise(form.format(name, "kQzv-Lp")) == mask_noise(form.format(name, "Wmxa-Tr"))
+    assert mask_noise(form.format("title", "kQzv-Lp")) != mask_noise(form.format("title", "Wmxa-Tr"))
+
+
 @pytest.mark.parametrize("name", ["id", "q", "page_token", "cursor", "state", "version", "design", "obsession_id"])
 def test_what_a_link_points_to_is_none(name: str) -> None:
     assert mask_noise(f"https://a.example/list?{name}=9f8eQ2hh") != mask_noise(
