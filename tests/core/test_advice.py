@@ -150,3 +150,36 @@ def test_an_excerpt_of_arguments_keeps_its_end() -> None:
     assert shown.startswith('{"sql": "SELECT column')
     assert shown.endswith('last FROM orders"}')
     assert len(shown) <= 120
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"url": "/a", "headers": {"Authorization": "Bearer tk_7"}},
+        {"method": "PURGE", "uri": "/a", "headers": ["X-Key: tk_7"]},
+        {"request": {"method": "GET", "url": "/a", "auth": ["me", "tk_7"], "cookies": {"session": "tk_7"}}},
+        {"request": '{"method": "GET", "url": "/a", "headers": {"X-Key": "tk_7"}}'},
+    ],
+)
+def test_an_excerpt_shows_no_credentials_of_a_request(args: dict[str, Any]) -> None:
+    assert "/a" in args_excerpt(args)
+    assert "tk_7" not in args_excerpt(args)
+
+
+@pytest.mark.parametrize("name", ["params", "data", "pattern", "json"])
+def test_an_excerpt_shows_what_a_request_asks_for(name: str) -> None:
+    shown = args_excerpt({"method": "get", "path": "/etc", name: {"q": "lamps"}, "timeout": None})
+    assert shown.startswith("GET /etc {")
+    assert "lamps" in shown
+    assert "timeout" not in shown
+
+
+def test_headers_of_a_table_are_shown() -> None:
+    assert args_excerpt({"file": "a.csv", "headers": ["year"]}) == '{"file": "a.csv", "headers": ["year"]}'
+
+
+def test_requests_within_requests_have_an_excerpt_at_any_depth() -> None:
+    args: dict[str, Any] = {"n": 1}
+    for _ in range(2_000):
+        args = {"method": "POST", "url": "/batch", "body": args}
+    assert args_excerpt(args).startswith("POST /batch")
