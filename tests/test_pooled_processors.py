@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -140,6 +141,31 @@ def test_a_span_that_ends_inside_the_guard_is_evaluated_with_the_next_one(build:
     tracer.start_span("a request").end()
     assert processor.board.counts["steps"] == 2
     assert not [name for name in processor.board.counts if name.startswith("errors")]
+
+
+def test_the_tokens_of_a_call_that_waited_count_once() -> None:
+    """The model call ends inside the guard, and waits for the board once its tokens are known."""
+    processor, provider = pooled(1, cursor=True)
+    tracer = provider.get_tracer("app")
+    messages = [{"role": "assistant", "parts": [{"type": "tool_call", "id": "c1", "name": "load", "arguments": {}}]}]
+    chat = {
+        "gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.output.messages": json.dumps(messages),
+        "gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 10, "gen_ai.conversation.id": "c",
+    }  # fmt: skip
+    with tracer.start_as_current_span("a request"):
+
+        def inside() -> None:
+            with LOCKS["board"](processor):
+                span.end()
+
+        # the conversation is known: the next call needs no lock of the board for that
+        tracer.start_span("chat m", attributes={"gen_ai.operation.name": "chat", "gen_ai.conversation.id": "c"}).end()
+        span = tracer.start_span("chat m", attributes=chat)
+        assert ends(inside)
+        loop(provider, "c", calls=3)
+    flag = processor.board.read("c")
+    assert flag is not None
+    assert flag.verdict.spent.tokens == 0  # those before the first repeat
 
 
 def test_spans_that_end_while_others_flush_and_shut_down() -> None:

@@ -414,7 +414,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
             if not ledger.knows(view.trace_id, conversation) and may_show_input(view, self._table):
                 usage = usage._replace(asked=asked_in(view, self._table))
             with self._lock:
-                ledger.add(view.trace_id, view.scope, usage, conversation, task, view.end)
+                if context[SPAN_ID] not in self._passed:  # else it waited for a lock after this, and is read again
+                    ledger.add(view.trace_id, view.scope, usage, conversation, task, view.end)
                 if span.parent is not None:
                     self._passed[context[SPAN_ID]] = span.parent
         if self.board.reporter is not None:
