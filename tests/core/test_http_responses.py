@@ -145,6 +145,17 @@ def test_an_audit_that_expects_refusals_is_not_stopped(form: str) -> None:
     assert stopped(evaluate(steps(calls))) is None
 
 
+@pytest.mark.parametrize(
+    "status", [{"status_code": 401}, {"statusCode": 403}, {"http_status": 404}, {"status": 401, "body": ""}]
+)
+def test_an_audit_is_not_stopped_wherever_the_status_stands(status: dict[str, Any]) -> None:
+    refusal = json.dumps({"error": "authentication required", "hint": "sign in", **status})
+    calls = [("fetch", {"url": f"/api/{'abcdefghijklmnopqrstuvwxyz'[at]}-page"}, refusal) for at in range(26)]
+    verdicts = evaluate(steps(calls))
+    assert nudged(verdicts) is not None
+    assert stopped(verdicts) is None
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_errors_that_ask_for_one_thing_after_the_other_are_left_alone(form: str) -> None:
     random, body = Random(form), dict[str, Any]()

@@ -85,9 +85,18 @@ def may_change(text: str) -> bool:
     >>> may_change('{"status": 404, "body": ""}'), may_change('{"status_code": 401, "body": ""}')
     (True, False)
     """
+    return failed_status(text) in _MAY_CHANGE
+
+
+def failed_status(text: str) -> int:
+    """The status of a failure, 400 to 599, that an object states under any of its names; 0 if it states none.
+
+    >>> failed_status('{"error": "no", "statusCode": 401}'), failed_status('{"status": "error", "code": 401}')
+    (401, 0)
+    """
     members = object_in(text) if text[:1] == "{" else {}
-    stated = [one for one in (members.get(key) for key in STATUS_KEYS) if type(one) is int]
-    return http_failure(members) in _MAY_CHANGE or not _MAY_CHANGE.isdisjoint(stated)
+    stated = (item for key, item in members.items() if key.lower() in STATUS_KEYS and type(item) is int)
+    return http_failure(members) or next((one for one in stated if one in FAILURES), 0)
 
 
 def body_of(result: str) -> str:

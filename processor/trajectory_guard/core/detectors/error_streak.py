@@ -20,6 +20,7 @@ from trajectory_guard.core.detectors.entry_lists import (
     with_failure,
     with_success,
 )
+from trajectory_guard.core.envelope import failed_status
 from trajectory_guard.core.failures import UNSTATED, line_of
 from trajectory_guard.core.fingerprints import checksum, digest64, text_bytes
 from trajectory_guard.core.observation import Observation
@@ -44,7 +45,6 @@ _MAX_WORDS: Final = 32
 _MAX_BLAMED: Final = 4
 _ONE_CAUSE: Final = 6
 _KEPT_CAUSES: Final = 12
-_STATUS: Final = '{"status'
 _MIN_NAME_CHARS: Final = 3
 _MAX_NAME_CHARS: Final = 80
 _MAX_LINE_CHARS: Final = 160
@@ -351,11 +351,11 @@ class ErrorStreak(Detector):
         doubtful = hidden or (entries and not seen.counts_up) or worked or addresses
         certainty = Certainty.ACKNOWLEDGED if doubtful else Certainty.LIKELY
         found = self._found_at(seen, 1.0 if len(streak) > needed else 0.75, [one.at for one in alike], certainty)
+        if found is None:
+            return None
         # the host was reached, and says no to each of the things it was asked
-        answers = listed and (seen.step.result or "")[: len(_STATUS)] == _STATUS
-        if found is not None and (answers or (addresses and may_fail)):
-            return found._replace(only_nudge=True)
-        return found
+        answers = listed and failed_status(seen.step.result or "") > 0
+        return found._replace(only_nudge=True) if answers or (addresses and may_fail) else found
 
     def _fails_in_many_ways(self, failure: _Failure) -> bool:
         return len({one.key for one in self.recent if one.tool == failure.tool}) >= _MANY_WAYS
