@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -96,6 +97,22 @@ def test_a_symbolic_link_for_the_database_is_refused(target: str, tmp_path: Path
     with pytest.raises(DatabaseError, match="symbolic link"):
         Database(tmp_path / "store", fsync=False)
     assert not (tmp_path / "missing").exists()
+
+
+def test_memory_stays_bounded_after_pages_could_not_be_given_back(tmp_path: Path) -> None:
+    database = Database(tmp_path, fsync=False)
+    connection, spilled = database._connection, database._row("PRAGMA cache_spill")
+    for statement in (
+        "CREATE TABLE extra AS SELECT zeroblob(4000000) AS value",
+        "DROP TABLE extra",
+        "PRAGMA query_only = 1",
+    ):
+        connection.execute(statement)
+    with pytest.raises(sqlite3.OperationalError):
+        database._vacuum(64)
+    connection.execute("PRAGMA query_only = 0")
+    assert database._row("PRAGMA cache_spill") == spilled
+    database.close()
 
 
 @pytest.mark.parametrize("tokens", [["good", "bad"], ["bad", "good"], ["good", "good"]])

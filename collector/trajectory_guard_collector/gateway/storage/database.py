@@ -345,8 +345,10 @@ class Database:
 
     def _vacuum(self, pages: int) -> None:
         # execute() returns one page. What leaves the cache before the end is written to the log, for nothing.
-        self._connection.executescript(f"PRAGMA cache_spill = OFF; PRAGMA incremental_vacuum({pages})")
-        self._rows("PRAGMA cache_spill = ON")
+        try:
+            self._connection.executescript(f"PRAGMA cache_spill = OFF; PRAGMA incremental_vacuum({pages})")
+        finally:  # also on a full disk: a large transaction would be in memory as a whole
+            self._rows("PRAGMA cache_spill = ON")
 
     def _open(self) -> None:
         try:
