@@ -8,13 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from opentelemetry import trace
 from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tests.helpers import eventually
 from tests.test_locks import LOCKS, call, ends
-from trajectory_guard import FlagBoard, GuardConfig, Intervention, telemetry
+from trajectory_guard import FlagBoard, GuardConfig, Intervention, Level, telemetry
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 
 Build = Callable[..., tuple[TrajectoryGuardProcessor, TracerProvider]]
@@ -166,6 +167,28 @@ def test_the_tokens_of_a_call_that_waited_count_once() -> None:
     flag = processor.board.read("c")
     assert flag is not None
     assert flag.verdict.spent.tokens == 0  # those before the first repeat
+
+
+@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_request_that_ends_inside_the_guard_ends_its_trace(build: str, lock: str) -> None:
+    """A nudge and a stop that nobody took in it would hit the next one."""
+    processor, provider = BUILDS[build](1)
+    tracer = provider.get_tracer("app")
+    outer = tracer.start_span("a request")
+    with trace.use_span(outer):
+        loop(provider, "c", calls=9)
+    flag = processor.board.read("c")
+    assert flag is not None
+    assert flag.level is Level.STOP
+
+    def inside() -> None:
+        with LOCKS[lock](processor):
+            outer.end()
+
+    assert ends(inside)
+    tracer.start_span("the next request").end()
+    assert processor.board.take("c").level is Level.OBSERVE
 
 
 def test_spans_that_end_while_others_flush_and_shut_down() -> None:

@@ -189,7 +189,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 end(span, context, parent, attributes, reader, interesting=interesting)
                 if ends_trace:
                     self._finish_recoveries(span, context)
-        except HeldTooLongError:  # it is postponed, or the recoveries of its trace are
+        except HeldTooLongError:  # for the span, or for the recoveries of its trace
+            self._postponed.add(span)
             return
         except Exception as error:
             self._contain("on_end", error)
@@ -258,7 +259,6 @@ class TrajectoryGuardProcessor(SpanProcessor):
         except HeldTooLongError:
             if live is not None:
                 self._open[context[SPAN_ID]] = live
-            self._postponed.add(span)
             raise
 
     # --- steps -----------------------------------------------------------------------------------------------
