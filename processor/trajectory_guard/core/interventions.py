@@ -15,6 +15,7 @@ from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import DetectionResult, detector_of
 from trajectory_guard.core.detectors.repeats import NO_OTHER, REFUSAL
 from trajectory_guard.core.detectors.reported import TYPE_INTEGRITY, TYPE_QUALITY
+from trajectory_guard.core.envelope import object_in
 from trajectory_guard.core.steps import StepRecord, is_refused_by_guard
 from trajectory_guard.core.text import MAX_EXCERPT_CHARS, SIGNATURE, as_data, clip, clip_middle
 from trajectory_guard.core.text_bounds import named_blocks
@@ -61,6 +62,8 @@ def args_excerpt(args: Any) -> str:
     """
     if isinstance(args, dict) and list(args) == ["__single__"]:
         args = args["__single__"]
+    if type(args) is str and args[:1] == "{" and '"headers"' in args:
+        args = object_in(args) or args
     request = None
     if type(args) is dict and ("method" in args or "request" in args or "headers" in args):
         request = request_in(args)
