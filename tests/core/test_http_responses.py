@@ -214,6 +214,17 @@ def test_a_failure_stays_one_whatever_status_its_body_names(body: Any) -> None:
     assert states_failure(plain)
 
 
+def test_pages_that_are_new_beside_a_member_that_is_not_are_progress() -> None:
+    pages = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu"]
+    results = [
+        json.dumps({"status_code": 200, "data": {"kind": "page"}, "content": f"On {page} nothing else is known"})
+        for page in pages
+    ]
+    assert len({body_of(result) for result in results}) == len(pages)
+    calls = [("fetch", {"url": "/feed"}, result) for result in results]
+    assert nudged(evaluate(steps(calls))) is None
+
+
 @pytest.mark.parametrize("status", [200, 422])
 def test_a_body_of_any_depth_is_read_or_left(status: int) -> None:
     for depth in range(0, 1_100, 25):

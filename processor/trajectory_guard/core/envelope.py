@@ -118,7 +118,8 @@ def body_of(result: str) -> str:
     if not all(_OF_EXCHANGE.fullmatch(key) is not None or is_volatile_key(key) for key in members):
         return result  # something else stands beside the body
     status = next((key for key, item in members.items() if _STATUS.fullmatch(f"{key} {item}") is not None), None)
-    body = next((key for key in _BODIES if key in members), None)
+    bodies = [key for key in _BODIES if key in members]
+    body = bodies[0] if bodies and not any(map(members.get, bodies[1:])) else None  # of several, each may be new
     if status is None or body is None or not (status != "status" or body.startswith("body") or "headers" in members):
         return result
     answer, headers = members[body], members.get("headers")
