@@ -57,6 +57,7 @@ STATUS_KEYS: Final = frozenset(
     ("httpstatus", "http_status", "http_status_code", "httpstatuscode", "statuscode", "status_code")
 )
 FAILURES: Final = range(400, 600)
+_THREE_DIGITS: Final = re.compile(r"\d{3}", re.ASCII)
 _MAY_CHANGE: Final = frozenset((404, 409, 412, 423, 425, 428))
 _BODY: Final = re.compile(r"(?:response_?)?(?:body|headers)(?:_\w{1,20})?|status_?text", re.IGNORECASE)
 """Members of a response of HTTP: beside one of them, ``status`` is its status."""
@@ -73,7 +74,8 @@ def object_in(text: str) -> dict[str, Any]:
 
 def http_failure(members: dict[str, Any]) -> int:
     """The status of a response of HTTP that says that the request failed; 0 if the object is no such response."""
-    status = members.get("status")
+    stated = members.get("status")
+    status = int(stated) if isinstance(stated, str) and _THREE_DIGITS.fullmatch(stated) is not None else stated
     if type(status) is not int or status not in FAILURES:
         return 0
     return status if any(_BODY.fullmatch(str(key)) is not None for key in members) else 0

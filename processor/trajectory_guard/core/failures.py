@@ -97,7 +97,7 @@ def line_of(seen: Observation) -> str:
     The name of the tool is none of its words: a server that has no such tool says the same of each name that is tried.
     """
     line = error_signature(seen.step.result, seen.step.error_class) or ""
-    if seen.name in line:
+    if seen.name[_MIN_NAME_CHARS - 1 :] and seen.name in line:
         line = line.replace(seen.name, "<tool>")
     return line + _asked_for(seen)
 
