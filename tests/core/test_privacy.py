@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import record
+from tests.helpers import evaluate, record
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.settings import EngineSettings
 from trajectory_guard.core.steps import StepRecord
@@ -91,3 +91,31 @@ def test_excerpts_are_short() -> None:
     verdicts = [engine.observe(state, record("search", {"q": "word " * 5_000}, "answer " * 5_000)) for _ in range(3)]
     assert len(verdicts[-1].reason) < 500
     assert len(verdicts[-1].nudge) < 1_500
+
+
+@pytest.mark.parametrize(
+    ("args", "secret"),
+    [
+        ({"command": "curl -sS -H 'Authorization: Bearer tk_live_4417' https://a.example/v1/orders"}, "tk_live_4417"),
+        ({"command": "curl -u ada https://ada:s3cretWord@a.example/v1/orders"}, "s3cretWord"),
+        ({"url": "https://a.example/v1/orders?api_key=9f8e7d6c5b"}, "9f8e7d6c5b"),
+        ({"method": "GET", "url": "https://a.example/v1/orders?access_token=9f8e7d6c5b"}, "9f8e7d6c5b"),
+        ({"input": {"url": "/v1/orders", "headers": {"Authorization": "Basic YWRhOnMzY3JldA=="}}}, "YWRhOnMzY3JldA"),
+        ({"user": "ada", "password": "s3cretWord"}, "s3cretWord"),
+        ({"config": {"client_secret": "s3cretWord", "region": "eu"}}, "s3cretWord"),
+    ],
+)
+def test_a_nudge_shows_no_credentials_of_a_call(args: dict[str, Any], secret: str) -> None:
+    verdicts = evaluate(
+        [record("call", args, '{"ok": true, "refresh_token": "r3freshWord"}', t=float(at)) for at in range(12)]
+    )
+    texts = [verdict.nudge for verdict in verdicts if verdict is not None and verdict.nudge]
+    assert texts
+    assert not [text for text in texts if secret in text or "r3freshWord" in text]
+
+
+def test_what_only_looks_like_a_credential_is_shown() -> None:
+    args = {"keywords": "token ring, basic income", "max_tokens": 700, "key": "orders/17", "sort_key": "age"}
+    verdicts = evaluate([record("call", args, "no hits", t=float(at)) for at in range(6)])
+    text = next(verdict.nudge for verdict in verdicts if verdict is not None and verdict.nudge)
+    assert '{"keywords": "token ring, basic income", "max_tokens": 700, "key": "or' in text

@@ -17,7 +17,7 @@ from trajectory_guard.core.detectors.repeats import NO_OTHER, REFUSAL
 from trajectory_guard.core.detectors.reported import TYPE_INTEGRITY, TYPE_QUALITY
 from trajectory_guard.core.envelope import object_in
 from trajectory_guard.core.steps import StepRecord, is_refused_by_guard
-from trajectory_guard.core.text import MAX_EXCERPT_CHARS, SIGNATURE, as_data, clip, clip_middle
+from trajectory_guard.core.text import MAX_EXCERPT_CHARS, SIGNATURE, as_data, clip, clip_middle, without_credentials
 from trajectory_guard.core.text_bounds import named_blocks
 from trajectory_guard.core.tools import request_in, without_headers
 
@@ -54,6 +54,7 @@ def args_excerpt(args: Any) -> str:
     """Arguments as a short text: JSON, or the bare value where the instrumentation dropped its name. Both ends stay.
 
     Of a request of HTTP its method and address come first, and its headers not at all: they hold what opens a door.
+    Passwords, keys and tokens are left out elsewhere too, where their names show them.
 
     >>> args_excerpt({"url": "/v3/pings?page=2", "method": "GET", "headers": {"Authorization": "Bearer tk"}})
     'GET /v3/pings?page=2'
@@ -69,13 +70,25 @@ def args_excerpt(args: Any) -> str:
         request = request_in(args)
         args = without_headers(args) if request is None else _sent(request[2])
     if isinstance(args, str):
-        text = clip_middle(args)
+        text = args
     else:
         try:
-            text = clip_middle(_JSON.encode(args))
+            text = _JSON.encode(args)
         except (ValueError, RecursionError):
             text = "…"
-    return text if request is None else clip(f"{request[0]} {request[1]} {text}".rstrip())
+    if (
+        "ey" in text
+        or "ok" in text
+        or "ass" in text
+        or "asic" in text
+        or "earer" in text
+        or "ecret" in text
+        or "@" in text
+    ):
+        text = without_credentials(text)
+    if request is None:
+        return clip_middle(text)
+    return clip(f"{request[0]} {without_credentials(request[1])} {clip_middle(text)}".rstrip())
 
 
 def _sent(rest: dict[str, Any]) -> Any:
@@ -104,9 +117,20 @@ def _answer(step: StepRecord, excerpt: bool) -> str:
 def quoted(result: str, limit: int = MAX_EXCERPT_CHARS) -> str:
     """An excerpt of a result in quotation marks, on one line; pictures and other binary data by their kind and size.
 
-    A result is untrusted: see ``as_data``.
+    A result is untrusted: see ``as_data``. What names a password, a key or a token is shown without it.
     """
-    return named_blocks(result) or f'"{clip(as_data(result[: 4 * limit + 64]), limit)}"'
+    text = result[: 4 * limit + 64]
+    if (
+        "ey" in text
+        or "ok" in text
+        or "ass" in text
+        or "asic" in text
+        or "earer" in text
+        or "ecret" in text
+        or "@" in text
+    ):
+        text = without_credentials(text)
+    return named_blocks(result) or f'"{clip(as_data(text), limit)}"'
 
 
 def reason_text(found: DetectionResult, step: StepRecord, *, excerpt: bool = True) -> str:

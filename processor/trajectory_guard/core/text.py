@@ -83,6 +83,29 @@ def _harmless(match: re.Match[str]) -> str:
     return ""
 
 
+def without_credentials(text: str) -> str:
+    """An excerpt in which passwords, keys and tokens are left out, as far as their names or places show them.
+
+    >>> without_credentials("curl -H 'Authorization: Bearer tk_live_4417' https://ada:s3cret@a.example/?api_key=9f8e7d&page=2")
+    "curl -H 'Authorization: Bearer ***' https://ada:***@a.example/?api_key=***&page=2"
+    >>> without_credentials('{"user": "ada", "password": "s3cret"}'), without_credentials("max_tokens=7, token: 3 left")
+    ('{"user": "ada", "password": "***"}', 'max_tokens=7, token: 3 left')
+    """
+    if len(text) > 2 * _EXCERPT_ROOM:
+        text = f"{text[:_EXCERPT_ROOM]}{text[-_EXCERPT_ROOM:]}"  # what is cut out is not shown in any case
+    return _CREDENTIAL.sub(lambda found: f"{next(filter(None, found.groups()))}***", text)
+
+
+_EXCERPT_ROOM: Final = 1_024
+_CREDENTIAL: Final = re.compile(
+    r"""(\b(?:bearer|basic)\s{1,4})(?=[\w.~+/=-]{0,64}\d)[\w.~+/=-]{6,512}|(://[^/\s:@]{1,64}:)[^/\s@]{1,128}(?=@)
+    |([?&](?:api_?key|access_token|auth_token|token|key|sig|signature|secret|password|client_secret)=)[^\s&"']{4,512}
+    |(["'](?:password|passwd|passphrase|secret|api[-_]?key|(?:access|auth|refresh|id)[-_]?token|client[-_]?secret|private[-_]?key
+    |authorization)["']\s{0,4}:\s{0,4}["'])[^"']{1,512}""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
 def clip_middle(text: str, limit: int = MAX_EXCERPT_CHARS) -> str:
     """``text`` on one line, at most ``limit`` characters: its beginning and, of what is longer, its end.
 
