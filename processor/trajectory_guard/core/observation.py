@@ -255,7 +255,8 @@ class Observation:
     # _count_old_states
     old_states_in_a_row = 0
     # _inquire
-    advances = same_pages = 0
+    advances = 0
+    same_pages = 0
     counts_up = False
     asks_anew = False
     request = 0
