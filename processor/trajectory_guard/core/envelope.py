@@ -7,7 +7,7 @@ import re
 import shlex
 from typing import Any, Final
 
-from trajectory_guard.core.fingerprints import parse_json, sorted_bytes
+from trajectory_guard.core.fingerprints import object_in, sorted_bytes
 from trajectory_guard.core.masking import is_volatile_key, result_hash
 from trajectory_guard.core.steps import ERROR, SUCCESS, StepRecord
 from trajectory_guard.core.text_bounds import MAX_UNDERSTOOD_CHARS, MIN_CHARS, with_digests
@@ -63,15 +63,6 @@ _BODY: Final = re.compile(r"(?:response_?)?(?:body|headers)(?:_\w{1,20})?|status
 """Members of a response of HTTP: beside one of them, ``status`` is its status."""
 
 
-def object_in(text: str) -> dict[str, Any]:
-    """The JSON object that ``text`` is; empty if it is none, or is malformed."""
-    try:
-        value = parse_json(text)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
 def http_failure(members: dict[str, Any]) -> int:
     """The status of a response of HTTP that says that the request failed; 0 if the object is no such response."""
     stated = members.get("status")
@@ -96,7 +87,11 @@ def failed_status(text: str) -> int:
     >>> failed_status('{"error": "no", "statusCode": 401}'), failed_status('{"status": "error", "code": 401}')
     (401, 0)
     """
-    members = object_in(text) if text[:1] == "{" else {}
+    return failure_in(object_in(text)) if text[:1] == "{" else 0
+
+
+def failure_in(members: dict[str, Any]) -> int:
+    """As ``failed_status``, of an object that was decoded."""
     stated = (item for key, item in members.items() if key.lower() in STATUS_KEYS and type(item) is int)
     return http_failure(members) or next((one for one in stated if one in FAILURES), 0)
 

@@ -50,6 +50,15 @@ def parse_json(text: str) -> Any:
     return json.loads(text) if _has_long_integer(text) else value
 
 
+def object_in(text: str) -> dict[str, Any]:
+    """The JSON object that ``text`` is; empty if it is none, or is malformed."""
+    try:
+        value = parse_json(text)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
 def parse_names(text: str) -> Any:
     """As ``parse_json``, for names: halves of surrogate pairs become question marks.
 

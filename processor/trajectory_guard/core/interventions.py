@@ -15,7 +15,7 @@ from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import DetectionResult, detector_of
 from trajectory_guard.core.detectors.repeats import NO_OTHER, REFUSAL
 from trajectory_guard.core.detectors.reported import TYPE_INTEGRITY, TYPE_QUALITY
-from trajectory_guard.core.envelope import object_in
+from trajectory_guard.core.fingerprints import object_in
 from trajectory_guard.core.steps import StepRecord, is_refused_by_guard
 from trajectory_guard.core.text import MAX_EXCERPT_CHARS, SIGNATURE, as_data, clip, clip_middle, without_credentials
 from trajectory_guard.core.text_bounds import named_blocks

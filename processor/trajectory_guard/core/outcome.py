@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from trajectory_guard.core.empty_results import finds_nothing
-from trajectory_guard.core.envelope import FAILURES, STATUS_KEYS, failed_status, http_failure, object_in
+from trajectory_guard.core.envelope import FAILURES, STATUS_KEYS, failure_in, http_failure
 from trajectory_guard.core.error_text import (
     ERROR_WORDS,
     answer_in,
@@ -17,6 +17,7 @@ from trajectory_guard.core.error_text import (
     without_empty_errors,
     without_notices,
 )
+from trajectory_guard.core.fingerprints import object_in
 from trajectory_guard.core.masking import is_volatile_key, mask_text
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, NOT_RUN, SUCCESS, Outcome
 from trajectory_guard.core.text import both_ends
@@ -352,7 +353,7 @@ def _stated_error(result: str) -> str:
     if result[:1] != "{" or len(result) > _STATED_CHARS:
         return ""
     stated = object_in(result)
-    status = failed_status(result)
+    status = failure_in(stated)
     members = [object_in(one) or one if isinstance(one, str) and one[:1] == "{" else one for one in stated.values()]
     members += [item for one in members if isinstance(one, dict) for item in one.values()]
     members += [item for one in members if isinstance(one, list) for item in one if status]

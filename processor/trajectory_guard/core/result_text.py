@@ -15,7 +15,7 @@ from struct import pack
 from typing import Any, Final
 from zlib import crc32
 
-from trajectory_guard.core.fingerprints import parse_json
+from trajectory_guard.core.fingerprints import object_in, parse_json
 from trajectory_guard.core.masking import mask_lines, mask_noise, mask_text
 from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.tools import names_state
@@ -284,13 +284,7 @@ def reports_status(text: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _has_status_member(text: str) -> bool:
-    try:
-        value = parse_json(text)
-    except (ValueError, RecursionError):
-        return False
-    if not isinstance(value, dict):
-        return False
-    names = [str(key).lower() for key in value]
+    names = [str(key).lower() for key in object_in(text)]
     return not _STATUS_KEYS.isdisjoint(names) or any(map(names_state, names))
 
 

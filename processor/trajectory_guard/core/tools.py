@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final
 
-from trajectory_guard.core.fingerprints import digest64, parse_json, text_bytes
+from trajectory_guard.core.fingerprints import digest64, object_in, text_bytes
 from trajectory_guard.core.wordlists import beginnings, groups
 
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
@@ -34,10 +34,7 @@ def request_in(args: Any) -> tuple[str, str, dict[str, Any]] | None:
     """
     request: Any = args.get("request", args) if isinstance(args, dict) else None
     if isinstance(request, str) and request[:1] == "{" and len(request) <= _MAX_REQUEST_CHARS:
-        try:
-            request = parse_json(request)
-        except (ValueError, RecursionError):
-            return None
+        request = object_in(request)
     if not isinstance(request, dict):
         return None
     method = request.get("method")
