@@ -103,6 +103,11 @@ def test_excerpts_are_short() -> None:
         ({"input": {"url": "/v1/orders", "headers": {"Authorization": "Basic YWRhOnMzY3JldA=="}}}, "YWRhOnMzY3JldA"),
         ({"user": "ada", "password": "s3cretWord"}, "s3cretWord"),
         ({"config": {"client_secret": "s3cretWord", "region": "eu"}}, "s3cretWord"),
+        ({"url": "https://b.example/file?sig=9f8e7d6c5b"}, "9f8e7d6c5b"),
+        ({"url": "https://b.example/file?Signature=9f8e7d6c5b"}, "9f8e7d6c5b"),
+        ({"USER": "ADA", "PASSWORD": "S3CRETWORD"}, "S3CRETWORD"),
+        ({"command": "CURL -H 'AUTHORIZATION: BEARER TK_LIVE_4417'"}, "TK_LIVE_4417"),
+        ({"set": {"authorization": "k4417"}}, "k4417"),
     ],
 )
 def test_a_nudge_shows_no_credentials_of_a_call(args: dict[str, Any], secret: str) -> None:
@@ -112,6 +117,22 @@ def test_a_nudge_shows_no_credentials_of_a_call(args: dict[str, Any], secret: st
     texts = [verdict.nudge for verdict in verdicts if verdict is not None and verdict.nudge]
     assert texts
     assert not [text for text in texts if secret in text or "r3freshWord" in text]
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        "see https://b.example/file?sig=r3freshWord",
+        '{"PASSWORD": "r3freshWord"}',
+        "BASIC r3freshWord",
+        '[{"type": "text", "text": "Bearer r3freshWord"}, {"type": "image", "base64": "' + "iVBORw0KGgo" * 600 + '"}]',
+    ],
+)
+def test_a_nudge_shows_no_credentials_of_a_result(result: str) -> None:
+    verdicts = evaluate([record("call", {"q": 1}, result, t=float(at)) for at in range(12)])
+    texts = [verdict.nudge for verdict in verdicts if verdict is not None and verdict.nudge]
+    assert texts
+    assert not [text for text in texts if "r3freshWord" in text]
 
 
 def test_what_only_looks_like_a_credential_is_shown() -> None:

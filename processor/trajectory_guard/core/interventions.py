@@ -61,7 +61,7 @@ def args_excerpt(args: Any) -> str:
     >>> args_excerpt({"url": "/v3/pings", "headers": {"Authorization": "Bearer tk"}})
     '{"url": "/v3/pings"}'
     """
-    if isinstance(args, dict) and list(args) == ["__single__"]:
+    if type(args) is dict and list(args) == ["__single__"]:
         args = args["__single__"]
     if type(args) is str and args[:1] == "{" and '"headers"' in args:
         args = object_in(args) or args
@@ -76,16 +76,7 @@ def args_excerpt(args: Any) -> str:
             text = _JSON.encode(args)
         except (ValueError, RecursionError):
             text = "…"
-    if (
-        "ey" in text
-        or "ok" in text
-        or "ass" in text
-        or "asic" in text
-        or "earer" in text
-        or "ecret" in text
-        or "@" in text
-    ):
-        text = without_credentials(text)
+    text = without_credentials(text)
     if request is None:
         return clip_middle(text)
     return clip(f"{request[0]} {without_credentials(request[1])} {clip_middle(text)}".rstrip())
@@ -117,20 +108,9 @@ def _answer(step: StepRecord, excerpt: bool) -> str:
 def quoted(result: str, limit: int = MAX_EXCERPT_CHARS) -> str:
     """An excerpt of a result in quotation marks, on one line; pictures and other binary data by their kind and size.
 
-    A result is untrusted: see ``as_data``. What names a password, a key or a token is shown without it.
+    A result is untrusted: see ``as_data``.
     """
-    text = result[: 4 * limit + 64]
-    if (
-        "ey" in text
-        or "ok" in text
-        or "ass" in text
-        or "asic" in text
-        or "earer" in text
-        or "ecret" in text
-        or "@" in text
-    ):
-        text = without_credentials(text)
-    return named_blocks(result) or f'"{clip(as_data(text), limit)}"'
+    return named_blocks(result) or f'"{clip(as_data(result[: 4 * limit + 64]), limit)}"'
 
 
 def reason_text(found: DetectionResult, step: StepRecord, *, excerpt: bool = True) -> str:
