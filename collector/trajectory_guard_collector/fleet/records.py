@@ -16,7 +16,7 @@ MAX_RECORD_BYTES: Final = 900_000
 """Largest record of operations, below the megabyte that brokers accept by default."""
 _KEY_BYTES: Final = 16
 _ENVELOPE_BYTES: Final = 8_192
-"""Bytes of a dead letter beside its key and value, at most: headers, and those of the batch that it is written in."""
+"""Most bytes of a dead letter without its key and value: its headers, and the frame of the batch around it."""
 
 
 class PoisonError(ValueError):

@@ -1,4 +1,4 @@
-"""What ``force_flush`` and ``shutdown`` of the span processor wait for: bounded, and every part gets its turn."""
+"""The waiting of ``force_flush`` and ``shutdown`` of the span processor: bounded, and every part gets its turn."""
 
 from __future__ import annotations
 

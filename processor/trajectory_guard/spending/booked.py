@@ -1,4 +1,4 @@
-"""What this process has booked, by model: the sums behind its counters."""
+"""The bookings of this process, by model: the sums behind its counters."""
 
 from __future__ import annotations
 
