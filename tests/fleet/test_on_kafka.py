@@ -58,11 +58,12 @@ def test_workers_that_die_again_and_again_change_no_verdict(new_run: NewRun, see
 
 
 def test_a_broker_that_dies_and_comes_back_costs_nothing(own_broker: Broker, new_run: NewRun) -> None:
-    """The worker lives on, or ends with status 1 where the commit itself fails, and is started again."""
+    """The worker lives on, or ends with status 1 and is started again: the commit itself failed, or librdkafka no longer
+    fetches."""
     records, expected = load()
     half = len(records) // 2
     run = new_run(address=own_broker.address)
-    worker = run.start("one", session_timeout_s=30.0)
+    worker = run.start("one", session_timeout_s=30.0, stalled_s=20.0)
     worker.wait_until_ready()
     run.feed(records[:half])
     run.wait_for_verdicts(expected, 0.1)

@@ -74,6 +74,9 @@ class Kafka(Model):
     """Seconds after which the partitions of a worker that died go to the others; longer than a broker's restart."""
     unavailable_s: float = Field(default=120.0, ge=0.0)
     """Seconds without any broker after which the worker ends with status 1, to be started again; 0 is never."""
+    stalled_s: float = Field(default=60.0, ge=0.0)
+    """Seconds for which records wait in a partition of a worker that fetches none of them, after which it ends with
+    status 1, to be started again; 0 is never."""
 
     @model_validator(mode="after")
     def _reachable(self) -> Kafka:

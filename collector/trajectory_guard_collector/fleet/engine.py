@@ -38,6 +38,7 @@ from trajectory_guard_collector.fleet.records import (
     dead_letter,
 )
 from trajectory_guard_collector.fleet.score_records import ScoreRecords
+from trajectory_guard_collector.fleet.stall import Positions, StalledError, StallWatch, positions
 from trajectory_guard_collector.fleet.statistics import is_member, lag_by_role, not_handed_over
 from trajectory_guard_collector.fleet.topics import MAX_MESSAGE_BYTES, Roles
 from trajectory_guard_collector.telemetry.metrics import Metrics, ScoringCounts
@@ -46,6 +47,8 @@ from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 _log: Final = logging.getLogger(__name__)
 _MIB: Final = 1 << 20
 _STATISTICS_MS: Final = 2_000
+_SILENT_S: Final = 10.0
+"""Seconds without statistics, which come while the engine polls, after which they say nothing of the present."""
 _POLL_S: Final = 0.1
 _FLUSH_S: Final = 0.5
 _FETCH_WAIT_MS: Final = 50
@@ -72,6 +75,8 @@ class Worker:
         self._joined = False
         self._last_sign = time.monotonic()
         self._lag: dict[str, float] = {}
+        self._seen: Positions | None = None
+        self._stalled = ""
         self._throttled = ThrottledLog(_log)
         self._most_behind_ms = round(min(config.state.ttl_s, config.guard.idle_ttl_s) * 500)
         roles = Roles.of(config.topics)
@@ -118,12 +123,21 @@ class Worker:
         """Process records until SIGTERM or SIGINT; then commit, and leave the group.
 
         Raises:
+            StalledError: records wait that the engine no longer fetches. What was processed is committed.
             Exception: of the engine, or of a stage if its state can no longer be relied on. Nothing is committed then.
         """
+        kafka = self._config.kafka
+        watch = StallWatch(kafka, self._positions, self._end_stalled) if kafka.stalled_s else None
         try:
+            if watch is not None:
+                watch.start()
             self.app.run()
         finally:
             self._joined = False
+            if watch is not None:
+                watch.stop()
+        if self._stalled:
+            raise StalledError(f"no record is fetched for kafka.stalled_s ({kafka.stalled_s:g} s): {self._stalled}")
 
     def stop(self) -> None:
         """End ``run`` gracefully; callable from any thread."""
@@ -193,6 +207,18 @@ class Worker:
         statistics, self._last_sign = orjson.loads(text), time.monotonic()
         self._joined = is_member(statistics)
         self._lag = lag_by_role(statistics, self._read_roles, not_handed_over)
+        self._seen = positions(statistics, frozenset(self._read_roles), self._last_sign)
+
+    def _positions(self) -> Positions | None:
+        """What the consumer has fetched, as long as it polls and is expected to fetch."""
+        is_polling = time.monotonic() - self._last_sign < _SILENT_S
+        return self._seen if is_polling and self.ready else None
+
+    def _end_stalled(self, what: str) -> None:
+        self._stalled = what
+        bound_s = self._config.processing.shutdown_timeout_s
+        _end_after(bound_s, f"records wait that are not fetched ({what}), and the engine does not end in {bound_s:g} s")
+        self.stop()
 
     def _watch_state(self) -> None:
         """Measure restores, and let the second stage know of assignments."""
@@ -241,9 +267,8 @@ class Worker:
         commit = producer.commit_transaction
 
         def bounded(*arguments: Any, **named: Any) -> None:
-            watchdog = threading.Timer(seconds, _end_without_commit, [seconds])
-            watchdog.daemon = True
-            watchdog.start()
+            late = f"a commit takes longer than processing.transaction_timeout_s ({seconds:g} s)"
+            watchdog = _end_after(seconds, late)
             try:
                 commit(*arguments, **named)
             finally:
@@ -273,10 +298,18 @@ class Worker:
         producer.flush = bounded
 
 
-def _end_without_commit(seconds: float) -> None:
-    _log.error("the worker stops: a commit takes longer than processing.transaction_timeout_s (%g s)", seconds)
-    logging.shutdown()
-    os._exit(FAILED)
+def _end_after(seconds: float, why: str) -> threading.Timer:
+    """A timer that ends the process without a commit, unless it is cancelled before."""
+
+    def end() -> None:
+        _log.error("the worker stops: %s", why)
+        logging.shutdown()
+        os._exit(FAILED)
+
+    watchdog = threading.Timer(seconds, end)
+    watchdog.daemon = True
+    watchdog.start()
+    return watchdog
 
 
 class _TopicOutput(Output):
