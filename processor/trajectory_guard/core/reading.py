@@ -377,11 +377,16 @@ def _masked(result: str) -> Symbol:
 
 
 def _name_command(run: Run, seen: Observation, plain: Any) -> None:
-    """Let a command stand for what it is without its filters (``plain``), unless its output is another one by them."""
+    """Let a command stand for what it is without its filters (``plain``), unless its output is another one by them.
+
+    A command that stood for it once always does: another output of it is no work of the filters.
+    """
     symbol = call_symbol(seen.step._replace(tool_args_hash=args_hash(plain)))
-    history = run.history
-    if history.calls.last(symbol) < 0 or history.returned(symbol, seen.result):
+    history, written = run.history, seen.call
+    stands = run.unfiltered_of(written) == symbol
+    if stands or history.calls.last(symbol) < 0 or history.returned(symbol, seen.result):
         seen.call = symbol
+        run.note_unfiltered(written, symbol)
 
 
 def _has_worked(state: TrajectoryState, run: Run, seen: Observation, previous: int) -> bool:

@@ -17,7 +17,7 @@ from trajectory_guard.core.score import RunScore
 MAX_AGENTS: Final = 8
 NO_FAILURE: Final = -1
 _KEPT_LINES: Final = 128
-_KEPT_DATED: Final = 32
+_KEPT_PAIRS: Final = 32
 _LINE: Final = "I"
 """Format of a checksum of ``LINE_BYTES`` bytes: its value depends on the machine, its bytes do not."""
 
@@ -42,6 +42,7 @@ class Run:
         failure: a checksum of what the newest step reported if it was an error, else ``NO_FAILURE``.
         lines: checksums of the lines of results seen last.
         dated: of the newest calls whose result held a clock or an id: the call, and its result without them.
+        unfiltered: of the newest commands with filters: the command as it is written, and without them.
         written: checksums of the words with digits in calls that may have changed something.
         pause_s: idle seconds before the repeats of the current call, on average.
         dismissed: index of the first step after a person said that the agent may go on.
@@ -96,6 +97,7 @@ class Run:
         "score",
         "stoppable",
         "trace_id",
+        "unfiltered",
         "usage",
         "waits",
         "written",
@@ -120,6 +122,7 @@ class Run:
         self.dismissed = 0
         self.lines = b""
         self.dated = b""
+        self.unfiltered = b""
         self.written: tuple[int, ...] = ()
         self.pause_s = 0.0
         self.repeat_streak: tuple[str, int, int, int] = ("", 0, -1, -1)
@@ -210,15 +213,22 @@ class Run:
         return not new
 
     def note_dated(self, call: Symbol, masked: Symbol) -> None:
-        """Remember the result of a call without its clocks and ids, of ``_KEPT_DATED`` calls."""
+        """Remember the result of a call without its clocks and ids."""
         if call:
-            self.dated = (self.dated + call + masked)[-_KEPT_DATED * 2 * WIDTH :]
+            self.dated = _with_pair(self.dated, call, masked)
 
     def dated_as(self, call: Symbol) -> Symbol:
         """What ``note_dated`` remembers of a call, as of its newest result; ``UNKNOWN`` if nothing."""
-        pairs = Ring(2 * _KEPT_DATED, self.dated)
-        at = pairs.last(call)
-        return pairs[at + 1] if at >= 0 else UNKNOWN
+        return _second_of(self.dated, call)
+
+    def note_unfiltered(self, written: Symbol, plain: Symbol) -> None:
+        """Remember that a command, as it is written, stands for itself without its filters."""
+        if self.unfiltered_of(written) != plain:
+            self.unfiltered = _with_pair(self.unfiltered, written, plain)
+
+    def unfiltered_of(self, written: Symbol) -> Symbol:
+        """What ``note_unfiltered`` remembers of a command; ``UNKNOWN`` if nothing."""
+        return _second_of(self.unfiltered, written)
 
     def note_progress(self, agent: str | None) -> None:
         """Record the current step as progress."""
@@ -249,6 +259,7 @@ class Run:
             "agents": list(self.agents),
             "lines": self.lines.hex(),
             "dated": self.dated.hex(),
+            "unfiltered": self.unfiltered.hex(),
             "waits": list(self.waits),
             "written": list(self.written),
             "repeat_streak": list(self.repeat_streak),
@@ -273,6 +284,7 @@ class Run:
         run.agent_progress, run.agents = dict(plain["agent_progress"]), tuple(plain["agents"])
         run.repeat_streak = tuple(plain["repeat_streak"])
         run.lines, run.dated = bytes.fromhex(plain["lines"]), bytes.fromhex(plain["dated"])
+        run.unfiltered = bytes.fromhex(plain["unfiltered"])
         run.waits, run.written = tuple(plain["waits"]), tuple(plain["written"])
         run.batch_end = float("-inf") if plain["batch_end"] is None else plain["batch_end"]
         run.same_results = SameResultRun.from_plain(plain["same_results"])
@@ -292,3 +304,15 @@ _PLAIN: Final = (
     "trace_id", "boundary", "episode_start_s", "gated", "stoppable",
 )  # fmt: skip
 """The fields that are saved as they are."""
+
+
+def _with_pair(pairs: bytes, first: Symbol, second: Symbol) -> bytes:
+    """Pairs of symbols, with a further one; the oldest goes when there are more than ``_KEPT_PAIRS``."""
+    return (pairs + first + second)[-_KEPT_PAIRS * 2 * WIDTH :]
+
+
+def _second_of(pairs: bytes, first: Symbol) -> Symbol:
+    """The second symbol of the newest pair that begins with ``first``; ``UNKNOWN`` if there is none."""
+    ring = Ring(2 * _KEPT_PAIRS, pairs)
+    at = ring.last(first)
+    return ring[at + 1] if at >= 0 else UNKNOWN
