@@ -105,7 +105,8 @@ def _is_batch(seen: Observation) -> bool:
         return False
     if len(text) > _RECORD_CHARS or "\n" in text:
         many = seen.alike_list or seen.alike_items
-        return many and not acts_on_view(tool) and not is_lookup(tool)  # what was done to each of many
+        paged = is_lookup(tool) and seen.advances >= ADVANCES  # one page again, whatever its number
+        return many and not paged and not acts_on_view(tool)  # what was done to each of many
     if is_lookup(tool) or is_status_lookup(tool):
         return True
     counted = seen.advances >= ADVANCES and seen.alike < FAR  # row by row
