@@ -18,6 +18,8 @@ from trajectory_guard.core.written import holds_token
 _CALLS: Final = 6
 _EXPLORED: Final = 9
 _PAST_END: Final = 8
+_FAR_DONE: Final = 120
+"""So many rows in order that were written, sent or done, each acknowledged alike: more than most lists have."""
 _ROWS_OF_A_PAGE: Final = 3
 
 
@@ -31,7 +33,7 @@ class SameAnswer(Detector):
     page, offset or hour, or follows a cursor, thirty in a row count, and slowly eight empty ones where pages before
     them held something, or six pages that list the same things: not if other answers hold ids or checksums, which may
     be what was asked for. Messages, single values, actions and commands that return nothing at all, and answers that
-    may acknowledge an action never count. Errors have rules of their own.
+    may acknowledge an action count, slowly, from the 120th in order on. Errors have rules of their own.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> fires("same_answer", (f"ocr(image=scan.png, dpi={dpi}) -> [empty] []" for dpi in (150, 200, 300, 400, 600, 96)))
@@ -56,9 +58,10 @@ class SameAnswer(Detector):
         """Look at the current series of equal answers."""
         far = min(seen.advances, seen.alike)
         listed = far >= _CALLS <= seen.same_pages and seen.has_found and _rows_of(seen) >= _ROWS_OF_A_PAGE
-        enough = far >= (_PAST_END if seen.has_found and seen.outcome == EMPTY else FAR)
+        asks = _is_answer(seen)
+        enough = far >= (_PAST_END if seen.has_found and seen.outcome == EMPTY else FAR) and (asks or far >= _FAR_DONE)
         if listed or (enough and not holds_token(seen.step.result or "")):
-            certainty = Certainty.LIKELY if far >= FAR else Certainty.ACKNOWLEDGED
+            certainty = Certainty.LIKELY if far >= FAR and asks else Certainty.ACKNOWLEDGED
             return self.found(
                 seen, 1.0, "same_answer", certainty, count=seen.alike, first_step=seen.alike_first, varied=True,
                 calls=min(seen.alike, seen.memory), at_least=True,
@@ -68,7 +71,7 @@ class SameAnswer(Detector):
             or seen.alike_list
             or seen.alike_items
             or seen.signature is not None
-            or not _is_answer(seen)
+            or not asks
         ):
             return None
         # a tool that has found something in this run works, and what it does not find may rightly not be there
