@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import SPOKEN, TYPE_VI, DetectionResult, Detector
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.tools import claimed_item, is_communication, is_finisher
+from trajectory_guard.core.tools import claimed_item, is_finisher
 
 _MIN_THOUGHT_CHARS: Final = 12
 _COUNT: Final = 3
@@ -94,7 +94,7 @@ class Monologue(Detector):
             self.thoughts = self.thoughts[:-1]  # parallel calls come with one message
         self.thoughts = (*self.thoughts[1 - _WINDOW :], (seen.index, key))
         steps = tuple(at for at, other in self.thoughts if other == key and at >= seen.last_progress)
-        varied = seen.repeats < 2 and not is_communication(seen.step.tool_name)
+        varied = seen.repeats < 2
         if varied and seen.outcome == "success" and seen.step.result is not None and not seen.describes_state:
             return None  # a list is worked off, and each item commented alike
         if len(steps) < (_COUNT_VARIED if varied else _COUNT) or seen.progress or seen.certainty is Certainty.WAITING:
