@@ -345,14 +345,15 @@ def _kind(match: re.Match[str]) -> str:
 
 _VOLATILE_KEY: Final = re.compile(
     r"""^(?:.*[_-])?(?:ts|timestamp|clock|now|duration|elapsed|took|latency|uptime|runtime|ms|millis|pid|tid|uuid|guid
-    |nonce|etag|seq|sequence|attempt|attempts|retry|retries|retry_count|retry_after|request|requestid|trace|traceid|span|spanid
-    |session|sessionid|correlation|messageid|rss|ttl|random|time|age|idle)
-    (?:_(?:s|secs?|seconds?|ms|millis|us|ns|mins?|minutes?|h|hours?))?$
-    |^.*(?:_at|_ts|_ms|_time|timestamp|_id_trace|durationms|elapsedms|request_?id|trace_?id|span_?id|session_?id
-    |message_?id|correlation_?id|(?:request|response)_?ref|_pid|(?:access|refresh|id|[cx]srf|session|auth|bearer|upload)_?token|[cx]srf|jwt|мс|мсек|毫秒|ミリ秒|밀리초|(?:耗时|用时|処理時間|소요_?시간|dauer|durée|duración|duração|durata)(?:_?ms)?)$""",
+    |nonce|etag|seq|sequence|attempts?|retry|retries|retry_count|retry_after|request|trace|span|session|correlation
+    |rss|ttl|random|time|age|idle)(?:_(?:s|secs?|seconds?|ms|millis|us|ns|mins?|minutes?|h|hours?))?$
+    |^.*(?:_at|_ts|_ms|_time|timestamp|_id_trace|durationms|elapsedms|(?:request|response)_?ref|_pid|[cx]srf|jwt
+    |(?:request|trace|span|session|message|correlation)_?id|(?:access|refresh|id|[cx]srf|session|auth|bearer|upload)_?token
+    |rate[_-]?limits?(?:[_-](?:limit|remaining|reset|used))?|мс|мсек|毫秒|ミリ秒|밀리초
+    |(?:耗时|用时|処理時間|소요_?시간|dauer|durée|duración|duração|durata)(?:_?ms)?)$""",
     re.VERBOSE | re.IGNORECASE,
 )
-_NAME_CHARS: Final = 128  # longer keys are data, not names
+_NAME_CHARS: Final = 128  # longer keys are data
 CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 

@@ -199,7 +199,8 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
             seen.in_a_row or is_lookup(step.tool_name)
         )  # to each piece of work
         acts = seen.in_a_row and not is_lookup(step.tool_name)  # a key, a step, an undo: silence acknowledges it
-        return Certainty.ACKNOWLEDGED if belongs or acts or moves_cursor(step.tool_name, step.args) else Certainty.CERTAIN
+        acknowledged = belongs or acts or moves_cursor(step.tool_name, step.args)
+        return Certainty.ACKNOWLEDGED if acknowledged else Certainty.CERTAIN
     if seen.outcome == EMPTY or step.stated:
         return Certainty.CERTAIN
     stands = without_pause and seen.repeats >= _DONE_BY_NOW
