@@ -347,10 +347,10 @@ _VOLATILE_KEY: Final = re.compile(
     r"""^(?:.*[_-])?(?:ts|timestamp|clock|now|duration|elapsed|took|latency|uptime|runtime|ms|millis|pid|tid|uuid|guid
     |nonce|etag|seq|sequence|attempts?|retry|retries|retry_count|retry_after|request|trace|span|session|correlation
     |rss|ttl|random|time|age|idle)(?:_(?:s|secs?|seconds?|ms|millis|us|ns|mins?|minutes?|h|hours?))?$
-    |^.*(?:_at|_ts|_ms|_time|timestamp|_id_trace|durationms|elapsedms|(?:request|response)_?ref|_pid|[cx]srf|jwt
+    |^.*(?:_at|_ts|_ms|_time|timestamp|_id_trace|(?:duration|elapsed)ms|(?:request|response)_?ref|_pid|[cx]srf|jwt
     |(?:request|trace|span|session|message|correlation)_?id|(?:access|refresh|id|[cx]srf|session|auth|bearer|upload)_?token
-    |rate[_-]?limits?(?:[_-](?:limit|remaining|reset|used))?|мс|мсек|毫秒|ミリ秒|밀리초
-    |(?:耗时|用时|処理時間|소요_?시간|dauer|durée|duración|duração|durata)(?:_?ms)?)$""",
+    |rate[_-]?limits?(?:[_-](?:limit|remaining|reset|used))?|мс|мсек|毫秒|ミリ秒|밀리초|(?:耗时|用时|処理時間|소요_?시간
+    |dauer|durée|duración|duração|durata)(?:_?ms)?)$""",
     re.VERBOSE | re.IGNORECASE,
 )
 _NAME_CHARS: Final = 128  # longer keys are data
@@ -403,9 +403,7 @@ def has_traceback(text: str) -> bool:
     return (may or ("at " in text and _PLACE.search(text) is not None)) and _TRACEBACK.search(text) is not None
 
 
-_TRACEBACK: Final = re.compile(
-    r"\bline \d+, in \b|^Traceback |^E   |^\s{0,8}at [^\s(]{1,200}\([^\s:]{1,200}:\d+\)", re.MULTILINE
-)
+_TRACEBACK: Final = re.compile(r"(?m)\bline \d+, in \b|^Traceback |^E   |^\s{0,8}at [^\s(]{1,200}\([^\s:]{1,200}:\d+\)")
 _PLACE: Final = re.compile(r":\d+\)")
 """The end of a line of a stack trace."""
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import SPOKEN, TYPE_VI, DetectionResult, Detector
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.tools import claimed_item, is_finisher
+from trajectory_guard.core.tools import claimed_item, is_communication, is_finisher
 
 _MIN_THOUGHT_CHARS: Final = 12
 _COUNT: Final = 3
@@ -94,7 +94,7 @@ class Monologue(Detector):
             self.thoughts = self.thoughts[:-1]  # parallel calls come with one message
         self.thoughts = (*self.thoughts[1 - _WINDOW :], (seen.index, key))
         steps = tuple(at for at, other in self.thoughts if other == key and at >= seen.last_progress)
-        varied = seen.repeats < 2
+        varied = seen.repeats < 2 and not _says_it(seen, text)
         if varied and seen.outcome == "success" and seen.step.result is not None and not seen.describes_state:
             return None  # a list is worked off, and each item commented alike
         if len(steps) < (_COUNT_VARIED if varied else _COUNT) or seen.progress or seen.certainty is Certainty.WAITING:
@@ -122,3 +122,11 @@ class Monologue(Detector):
         """See ``dump``."""
         self.thoughts, self.claims = tuple((at, key) for at, key in data[0]), tuple(data[1])
         self.claimed, self.items = data[2], tuple(data[3])
+
+
+def _says_it(seen: Observation, thought: str) -> bool:
+    """Whether the call says what the model says: its tool is how the model speaks."""
+    if not is_communication(seen.step.tool_name):
+        return False
+    words = thought.casefold().split()
+    return any(value.casefold().split() == words for value in seen.values if len(value) <= 2 * len(thought))

@@ -58,9 +58,9 @@ class SameAnswer(Detector):
         """Look at the current series of equal answers."""
         far = min(seen.advances, seen.alike)
         listed = far >= _CALLS <= seen.same_pages and seen.has_found and _rows_of(seen) >= _ROWS_OF_A_PAGE
-        asks = _is_answer(seen)
-        enough = far >= (_PAST_END if seen.has_found and seen.outcome == EMPTY else FAR) and (asks or far >= _FAR_DONE)
-        if listed or (enough and not holds_token(seen.step.result or "")):
+        enough = far >= (_PAST_END if seen.has_found and seen.outcome == EMPTY else FAR)
+        asks = not enough or _is_answer(seen)
+        if listed or (enough and (asks or far >= _FAR_DONE) and not holds_token(seen.step.result or "")):
             certainty = Certainty.LIKELY if far >= FAR and asks else Certainty.ACKNOWLEDGED
             return self.found(
                 seen, 1.0, "same_answer", certainty, count=seen.alike, first_step=seen.alike_first, varied=True,
@@ -71,7 +71,7 @@ class SameAnswer(Detector):
             or seen.alike_list
             or seen.alike_items
             or seen.signature is not None
-            or not asks
+            or not _is_answer(seen)
         ):
             return None
         # a tool that has found something in this run works, and what it does not find may rightly not be there
