@@ -24,6 +24,7 @@ RE_CALLS: Final = frozenset(("compile", "search", "match", "fullmatch", "sub", "
 # those of the stream engine need the extra fleet; operon-ai supports Python 3.11 and later
 UNREAD: Final = (
     "__main__", "fleet.admin", "fleet.engine", "fleet.flag_reader", "fleet.flag_server", "fleet.run", "fleet.score_sender",
+    "fleet.stall",
     *(("integrations.a2a",) if sys.version_info < (3, 11) else ()),
 )  # fmt: skip
 
