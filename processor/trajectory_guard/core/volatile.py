@@ -53,7 +53,7 @@ _PROGRESS: Final = re.compile(
 _QUANTITY: Final = re.compile(r"\A(?:\W*\d+(?:[.,]\d{1,3}|[-\u2013]\d{1,6})*\W*(?:[A-Za-z]{1,4}\W*)?|[A-Za-z' -]+)\Z")
 """A count, a range, a price, a reading, a plain word: a change is progress. Others are tokens and noisy decimals."""
 _TOKENS: Final = re.compile(r"[^\s,;|(){}\[\]]+")
-_NAMED: Final = re.compile(r"([A-Za-z_][\w.-]*)=([^=].*)")
+_NAMED: Final = re.compile(r"([A-Za-z_][\w.-]{0,63})=([^=].*)")
 STAMP: Final = re.compile(r":\d\d:\d\d|-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-|1[5-9]\d{8}")
 """A part of a clock with seconds, of a uuid, or of seconds since the epoch: finding one is much faster than masking."""
 
