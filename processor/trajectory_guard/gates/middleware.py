@@ -39,6 +39,7 @@ from trajectory_guard.gates.private_state import RememberingStatus, StatusChanne
 from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.state_of import StateOf
 from trajectory_guard.gates.tool_gate import ToolGate
+from trajectory_guard.gates.tool_hooks import for_agents_with_tools
 from trajectory_guard.store import FlagBoard
 
 _MAX_TOOLS: Final = 256
@@ -327,6 +328,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
 
     # --- tool calls --------------------------------------------------------------------------------------------
 
+    @for_agents_with_tools
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
     ) -> ToolMessage | Command[Any]:
@@ -336,6 +338,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         with self._tool_gate.execution(request) as entered:
             return entered.done(handler(self._covered(request)))
 
+    @for_agents_with_tools
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
     ) -> ToolMessage | Command[Any]:
