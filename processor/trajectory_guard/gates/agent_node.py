@@ -63,8 +63,8 @@ def bounded_append(before: list[Any] | None, new: list[Any] | None) -> list[Any]
 
 
 def replace(before: Any, new: Any) -> Any:
-    """Reducer: the new value."""
-    return new
+    """Reducer: the new value, unless a tool hands on the status of an agent that it has called."""
+    return before if getattr(new, "was_read", False) else new
 
 
 def guard_channels() -> dict[str, BinaryOperatorAggregate[Any]]:

@@ -18,15 +18,27 @@ from trajectory_guard.gates.langgraph_internals import MISSING
 
 
 class RememberingStatus(dict[str, Any]):
-    """A ``loop_status`` to read, and the gate's memory beside it."""
+    """A ``loop_status`` to read, and the gate's memory beside it.
 
-    def __init__(self, shown: Mapping[str, Any] | None = None, memory: Mapping[str, Any] | None = None) -> None:
+    Attributes:
+        was_read: it comes out of a state. A tool may hand on the whole state of the agent that it has called (as
+            ``task`` of deep agents does): such a status describes that agent, and none that receives it.
+    """
+
+    def __init__(
+        self, shown: Mapping[str, Any] | None = None, memory: Mapping[str, Any] | None = None, *, was_read: bool = False
+    ) -> None:
         super().__init__(shown or {})
         self.memory = dict(memory or {})
+        self.was_read = was_read
 
 
 class StatusChannel(LastValue[Any]):
-    """Keeps a ``RememberingStatus``. A plain value, as a caller or another node writes it, leaves the memory alone."""
+    """Keeps a ``RememberingStatus``. A plain value, as a caller or another node writes it, leaves the memory alone.
+
+    The status of another agent is ignored. Of several values in one super-step the last one stays: tools that run side
+    by side must not end the run over what the guard has added to their states.
+    """
 
     __slots__ = ()
 
@@ -36,15 +48,17 @@ class StatusChannel(LastValue[Any]):
     __hash__ = None  # type: ignore[assignment]  # as other channels
 
     def update(self, values: Sequence[Any]) -> bool:
-        """As ``LastValue.update``."""
-        before = getattr(self.value, "memory", None)
-        kept = [
-            RememberingStatus(value, before)
-            if isinstance(value, Mapping) and not isinstance(value, RememberingStatus)
-            else value
-            for value in values
-        ]
-        return super().update(kept)
+        """As ``LastValue.update``, for any number of values."""
+        held = self.value
+        own = [value for value in values if not _is_of_another_agent(value, held)]
+        if not own:
+            return False
+        value = own[-1]
+        if isinstance(value, RememberingStatus):
+            value = RememberingStatus(value, value.memory, was_read=True)
+        elif isinstance(value, Mapping):
+            value = RememberingStatus(value, getattr(held, "memory", None), was_read=True)
+        return super().update([value])
 
     def checkpoint(self) -> Any:
         """Status and memory as one plain dictionary, which every serializer takes."""
@@ -56,7 +70,26 @@ class StatusChannel(LastValue[Any]):
         """The channel of a checkpoint, also of one from before there was this channel."""
         if checkpoint is MISSING or not isinstance(checkpoint, Mapping):
             return super().from_checkpoint(checkpoint)
-        return super().from_checkpoint(RememberingStatus(*split_status(checkpoint)))
+        return super().from_checkpoint(RememberingStatus(*split_status(checkpoint), was_read=True))
+
+
+def _is_of_another_agent(value: Any, held: Any) -> bool:
+    """Whether a value is a status that a tool has taken over from the state of an agent that it called.
+
+    Serializers make plain dictionaries of a status. One that names a run then has to name one of the agent whose
+    status is held: the agent instance is that of its label.
+    """
+    if isinstance(value, RememberingStatus):
+        return value.was_read
+    if not isinstance(value, Mapping) or not isinstance(run := value.get("run"), str):
+        return False
+    known = held.get("run") if isinstance(held, Mapping) else None
+    return not isinstance(known, str) or _instance_of(run) != _instance_of(known)
+
+
+def _instance_of(run: str) -> str:
+    """Agent instance in the label of a run of a gate, whose instances hold no slash."""
+    return run.partition("/")[0]
 
 
 def whole_status(state: Mapping[str, Any]) -> dict[str, Any]:
