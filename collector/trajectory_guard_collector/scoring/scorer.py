@@ -6,7 +6,6 @@ in process: the same dialects read the spans, and the same engine evaluates the 
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections import Counter
@@ -14,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
@@ -22,6 +21,7 @@ from trajectory_guard import __version__, telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.dialects.custom import table_with
+from trajectory_guard.langfuse_tags import with_tags
 from trajectory_guard.prices import PriceTable
 from trajectory_guard.spending.configured import spending_of
 from trajectory_guard_collector.config.models import Trajectories
@@ -234,23 +234,11 @@ def tagged(span: Span, attributes: Attributes, encoded: bytes = b"") -> bytes:
     values = dict(attributes)
     if before is not None and telemetry.LANGFUSE_TAGS in values:
         new = values[telemetry.LANGFUSE_TAGS]
-        values[telemetry.LANGFUSE_TAGS] = [*dict.fromkeys([*_tags(before), *new])]  # type: ignore[misc]
+        values[telemetry.LANGFUSE_TAGS] = with_tags(any_value(before), new)  # type: ignore[arg-type]
     result = Span.FromString(span.SerializeToString())
     del result.attributes[:]
     result.attributes.extend([*kept, *key_values(values)])
     return result.SerializeToString()
-
-
-def _tags(value: AnyValue) -> list[str]:
-    """Tags as an application wrote them: a list, a JSON list, a comma-separated list or one string."""
-    plain = any_value(value)
-    if isinstance(plain, str):
-        try:
-            decoded = json.loads(plain)
-        except ValueError:
-            decoded = [part.strip() for part in plain.split(",")]
-        plain = decoded if isinstance(decoded, list) else [plain]
-    return [str(one) for one in plain if one not in (None, "")] if isinstance(plain, list) else []
 
 
 def guard_span(item: StepItem, kind: EventKind, encoded: bytes) -> bytes:

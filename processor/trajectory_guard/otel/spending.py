@@ -13,6 +13,7 @@ from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DialectTable
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.locks import OwnedLock
+from trajectory_guard.otel.host_spans import write_to
 from trajectory_guard.spans.extract import model_name, requested_model, response_id
 from trajectory_guard.spans.identity import agent_name
 from trajectory_guard.spending.duplicates import ReportedCall, ReportedCalls
@@ -81,7 +82,7 @@ def _service(span: ReadableSpan) -> str:
 def _annotate(live: Span, booked: Booked) -> None:
     for alert in booked.alerts:
         live.add_event(telemetry.BUDGET_ALERT_EVENT, alert_attributes(alert))
-        live.set_attributes({telemetry.BUDGET_LEVEL: str(alert.state.level), telemetry.BUDGET_USED: alert.state.used})
+        write_to(live, {telemetry.BUDGET_LEVEL: str(alert.state.level), telemetry.BUDGET_USED: alert.state.used})
     for entry, outlier in booked.outliers:
         live.add_event(
             telemetry.OUTLIER_EVENT,

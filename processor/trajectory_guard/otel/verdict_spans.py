@@ -30,6 +30,7 @@ from trajectory_guard.core.detectors.reported import QUALITY_DROP
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.logs import is_loop
+from trajectory_guard.otel.host_spans import write_to
 from trajectory_guard.otel.pipelines import pipeline_of
 from trajectory_guard.version import __version__
 
@@ -37,26 +38,26 @@ _SEVERAL: Final = (ConcurrentMultiSpanProcessor, SynchronousMultiSpanProcessor)
 
 
 def verdict_attributes(verdict: Verdict, first_step: str) -> dict[str, AttributeValue]:
-    """Values of ``telemetry.ATTRIBUTES`` for one verdict, by attribute key.
+    """Values of ``telemetry.ATTRIBUTES`` for one verdict, by attribute key, the most important first.
 
     Waiting is a loop by the contract of ``trajectory_guard.loop.detected``; the certainty distinguishes it.
     """
     of_loop = is_loop(verdict)
     attributes: dict[str, AttributeValue] = {
         telemetry.LOOP_DETECTED: of_loop and verdict.level is not Level.OBSERVE,
+        telemetry.INTERVENTION: str(verdict.level),
         telemetry.LOOP_TYPE: verdict.types,
+        telemetry.REASON: verdict.reason,
         telemetry.LOOP_RULE: verdict.rule,
         telemetry.LOOP_CERTAINTY: str(verdict.certainty or ""),
         telemetry.LOOP_SCORE: verdict.score,
         telemetry.LOOP_FIRST_STEP: first_step,
-        telemetry.INTERVENTION: str(verdict.level),
         telemetry.HEALTH: verdict.health,
         telemetry.EPISODE: verdict.episode,
         telemetry.STEP_INDEX: verdict.step_index,
         telemetry.TRAJECTORY_ID: verdict.trajectory_id,
         telemetry.RUN_ID: verdict.run,
         telemetry.EVIDENCE: str(verdict.evidence),
-        telemetry.REASON: verdict.reason,
     }
     if verdict.level is not Level.OBSERVE:
         attributes[telemetry.LANGFUSE_TAGS] = [*([telemetry.TAG] if of_loop else ()), *verdict.types]
@@ -100,8 +101,9 @@ class VerdictSpans:
         on one of a few threads, perhaps, that all processors share, and for which the own span must not wait.
         """
         attributes = verdict_attributes(verdict, first_step)
+        own = {**attributes, **guard_attributes(verdict)}
         if live_parent is not None and live_parent.is_recording():
-            live_parent.set_attributes(attributes)
+            write_to(live_parent, attributes)
         tool = tool_span.context if tool_span is not None else None
         around = (tool_span.parent if tool_span is not None else None) or tool
         context = trace.set_span_in_context(NonRecordingSpan(around)) if around is not None else None
@@ -109,7 +111,7 @@ class VerdictSpans:
         tracer_without_pool(self.provider or trace.get_tracer_provider(), telemetry.SCOPE, __version__).start_span(
             telemetry.SPAN_NAME,
             context=context,
-            attributes={**attributes, **guard_attributes(verdict)},
+            attributes=dict(reversed(own.items())),  # the SDK keeps the last ones, if there is no room for all
             links=[trace.Link(tool)] if tool is not None else None,
         ).end()
 
