@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,16 @@ from typing import Annotated, Any
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import ModelRetryMiddleware
-from langchain_core.messages import AIMessage, AIMessageChunk, AnyMessage, HumanMessage, RemoveMessage
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    AnyMessage,
+    BaseMessage,
+    HumanMessage,
+    RemoveMessage,
+    message_to_dict,
+    messages_from_dict,
+)
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
@@ -322,7 +332,7 @@ def test_forty_steps_grow_the_checkpoints_by_less_than_they_hold_messages(tmp_pa
     assert guarded - unguarded < 1_000_000  # 81 checkpoints: 12 kB each
 
 
-def test_the_engines_state_is_bytes_in_the_checkpoint_and_in_no_stream_and_no_result() -> None:
+def test_the_engines_state_is_text_in_the_checkpoint_and_in_no_stream_and_no_result() -> None:
     saver = InMemorySaver()
     graph = apply_guard(agent_builder(works(2)), board=new_board()).compile(checkpointer=saver)
 
@@ -330,10 +340,48 @@ def test_the_engines_state_is_bytes_in_the_checkpoint_and_in_no_stream_and_no_re
 
     saved = saver.get(thread())
     assert saved is not None
-    assert isinstance(saved["channel_values"][MEMORY]["state"], bytes)
+    assert isinstance(saved["channel_values"][MEMORY]["state"], str)
     assert MEMORY not in str(chunks)
     assert MEMORY not in graph.get_state(thread()).values
     assert graph.get_state(thread()).values["loop_status"]["steps_taken"] == 2
+
+
+class JsonOnly:
+    """A serializer of an application that saves its checkpoints as JSON."""
+
+    def dumps_typed(self, value: Any) -> tuple[str, bytes]:
+        """The value as JSON, messages by their fields."""
+
+        def default(held: Any) -> Any:
+            if isinstance(held, BaseMessage):
+                return {"message": message_to_dict(held)}
+            raise TypeError(f"no JSON: {type(held).__name__}")
+
+        return "json", json.dumps(value, default=default).encode()
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """The value again."""
+        return json.loads(data[1], object_hook=lambda one: _message(one["message"]) if "message" in one else one)
+
+
+def _message(plain: Any) -> BaseMessage:
+    (message,) = messages_from_dict([plain])
+    return message
+
+
+@pytest.mark.parametrize("options", [{}, {"cursor": True}], ids=["", "cursor"])
+def test_checkpoints_that_are_json_hold_what_a_gate_remembers(options: Any) -> None:
+    saver = InMemorySaver(serde=JsonOnly())
+    state: Any = TASK
+    for _ in range(30):  # each super-step in another process
+        builder = apply_guard(agent_builder(repeats(8)), board=new_board(**options))
+        graph = builder.compile(checkpointer=saver)
+        values = graph.invoke(state, thread(), interrupt_after=["agent"])
+        state = None
+        if not graph.get_state(thread()).next:
+            break
+
+    assert outline(values["messages"]) == NUDGED_THEN_STOPPED
 
 
 # --- streams that users read -----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 
 from trajectory_guard import FlagBoard, TrajectoryGuardMiddleware, TrajectoryGuardNode, apply_guard
 from trajectory_guard.cli.demo.scripted import ScriptedChatModel
-from trajectory_guard.gates import agent_node, graph_gate, langgraph, middleware
+from trajectory_guard.gates import agent_node, graph_gate, middleware
 from trajectory_guard.gates.graph_gate import GraphGate
 from trajectory_guard.telemetry import LOGGER
 
@@ -71,7 +71,6 @@ ASYNC = pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"]
         ("middleware", GraphGate, "has_to_decide"),
         ("middleware", middleware, "remembering"),
         ("middleware", middleware, "whole_status"),
-        ("node", langgraph, "as_json"),
     ],
 )
 def test_an_error_in_a_gate_lets_the_agent_go_on(

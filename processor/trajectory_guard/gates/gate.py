@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import sys
 import time
 import uuid
@@ -475,10 +476,10 @@ class Gate:
             return Level.OBSERVE
         return level
 
-    def _saved_state(self, trajectory: str, run: str | None) -> bytes | None:
-        """The engine's state of the run in its byte form, for ``_restore``. Checkpointers keep bytes unchanged."""
+    def _saved_state(self, trajectory: str, run: str | None) -> str | None:
+        """The engine's state of the run, for ``_restore``: as text, because some checkpointers take JSON only."""
         saved = self.board.save(trajectory, run)
-        return zlib.compress(saved, 1) if saved is not None else None
+        return base64.b64encode(zlib.compress(saved, 1)).decode("ascii") if saved is not None else None
 
 
 def _may_stop(run: str, flag: Flag, messages: Sequence[Any], status: Mapping[str, Any]) -> bool:

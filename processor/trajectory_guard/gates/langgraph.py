@@ -36,7 +36,6 @@ from trajectory_guard.gates.graph_gate import (
     thread_id_of,
 )
 from trajectory_guard.gates.loop_error import LoopDetectedError
-from trajectory_guard.gates.private_state import as_json
 from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.rewire import GraphShapeError
 from trajectory_guard.gates.state_keys import BRANCH, channels_of, takes_whole_list
@@ -178,7 +177,7 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
             gate.whole_list = True
         update: dict[str, Any] = {
             "trajectory_scratchpad": decision.scratchpad,
-            "loop_status": as_json(decision.status),
+            "loop_status": decision.status,
         }
         if ends:
             said = [gate.closing(decision, messages)]

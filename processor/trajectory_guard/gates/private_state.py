@@ -7,7 +7,6 @@ key: it is an attribute of the value of ``loop_status``, and only the checkpoint
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -100,10 +99,4 @@ def whole_status(state: Mapping[str, Any]) -> dict[str, Any]:
 
 def remembering(status: Mapping[str, Any]) -> RememberingStatus:
     """The value of ``loop_status`` for a status of the gate."""
-    return RememberingStatus(*split_status(as_json(status)))
-
-
-def as_json(status: Mapping[str, Any]) -> dict[str, Any]:
-    """A status whose saved state is text: streams, front ends and some checkpointers take JSON only."""
-    saved = status.get("state")
-    return {**status, "state": base64.b64encode(saved).decode("ascii")} if isinstance(saved, bytes) else dict(status)
+    return RememberingStatus(*split_status(status))

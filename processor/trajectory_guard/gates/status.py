@@ -119,7 +119,7 @@ def payload_of(
 
 def status_after(
     trajectory: str, run: str, flag: Flag, due: Delivery, before: Mapping[str, Any],
-    scratchpad: Sequence[Mapping[str, Any]], *, max_score: float, collector_hand: int, state: bytes | None,
+    scratchpad: Sequence[Mapping[str, Any]], *, max_score: float, collector_hand: int, state: str | None,
 ) -> dict[str, Any]:  # fmt: skip
     """The status that follows on ``before``.
 
@@ -127,7 +127,7 @@ def status_after(
         run: label of the run that the gate has decided on.
         scratchpad: entries of the steps that are new to the graph state.
         collector_hand: number of the newest flag by hand that the collector has sent.
-        state: the engine's state of the run in its byte form.
+        state: the engine's state of the run, packed as text.
     """
     verdict, level, is_of_quality = flag.verdict, due.level, is_advice(flag.verdict)
     nudged = level is Level.NUDGE and not is_of_quality  # because of a loop
