@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.trace import INVALID_SPAN, Span
 
 from trajectory_guard import telemetry
-from trajectory_guard.otel.host_spans import write_to
+from trajectory_guard.otel.verdict_spans import write_to
 
 from .test_span_processor import App
 

@@ -11,8 +11,8 @@ may be in the same place, nor for a lock without limit: the thread that waits fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, cast
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -29,12 +29,13 @@ from trajectory_guard import telemetry
 from trajectory_guard.core.detectors.reported import QUALITY_DROP
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
+from trajectory_guard.langfuse_tags import with_tags
 from trajectory_guard.logs import is_loop
-from trajectory_guard.otel.host_spans import write_to
 from trajectory_guard.otel.pipelines import pipeline_of
 from trajectory_guard.version import __version__
 
 _SEVERAL: Final = (ConcurrentMultiSpanProcessor, SynchronousMultiSpanProcessor)
+_UNLIMITED: Final = 1 << 30
 
 
 def verdict_attributes(verdict: Verdict, first_step: str) -> dict[str, AttributeValue]:
@@ -114,6 +115,44 @@ class VerdictSpans:
             attributes=dict(reversed(own.items())),  # the SDK keeps the last ones, if there is no room for all
             links=[trace.Link(tool)] if tool is not None else None,
         ).end()
+
+
+# --- live spans of the application -----------------------------------------------------------------------------
+
+# A span has room for a number of attributes. The SDK makes room for a further one by dropping the oldest, which the
+# application wrote: the guard writes only as many as there are places free. The guard's own span has all of them.
+
+
+def write_to(span: Span, attributes: Mapping[str, AttributeValue]) -> None:
+    """Write attributes to a span of the application's.
+
+    Parameters:
+        span: one that is recording. A span of another SDK than OpenTelemetry's shows no limit, and gets all of them.
+        attributes: the most important first; Langfuse's tags join those that the span has.
+    """
+    held = _held_by(span)
+    free = _places_of(span) - len(held)
+    written: dict[str, AttributeValue] = {}
+    for key, value in attributes.items():
+        if key in held:
+            is_tags = key == telemetry.LANGFUSE_TAGS
+            written[key] = with_tags(held[key], cast(Iterable[str], value)) if is_tags else value
+        elif free > 0:
+            free -= 1
+            written[key] = value
+    if written:
+        span.set_attributes(written)
+
+
+def _held_by(span: Any) -> Mapping[str, Any]:
+    held = getattr(span, "attributes", None)
+    return held if isinstance(held, Mapping) else {}
+
+
+def _places_of(span: Any) -> int:
+    """How many attributes a span can hold: the SDK's own attributes know it, and no property of a span does."""
+    places = getattr(getattr(span, "_attributes", None), "maxlen", None)
+    return places if isinstance(places, int) else _UNLIMITED
 
 
 # --- processors with threads of their own ----------------------------------------------------------------------
