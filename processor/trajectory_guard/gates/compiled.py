@@ -42,6 +42,7 @@ from trajectory_guard.gates.rewire import (
     Way,
     check_builder,
     check_messages,
+    check_own_keys,
     check_way,
     find_way,
     sub_graphs,
@@ -100,6 +101,8 @@ def _way_of(builder: Builder, asked: _Asked) -> Way:
     way = find_way(builder, asked.tools, asked.agent, final=not _guardable(builder, asked.gate))
     way = way or Way((), (), None)
     check_way(builder, way, None if asked.gate.on_stop in ENDINGS else asked.gate.on_stop)
+    if way.agents:
+        check_own_keys(builder.schemas)
     return way
 
 
@@ -114,6 +117,8 @@ def guard_builder(
     check_builder(builder)
     check_messages(builder, gate.messages_key)
     way = find_way(builder, tools, agent, final=False)
+    if way is not None and way.agents:
+        check_own_keys(builder.schemas)
     before: tuple[_Asked, ...] = getattr(builder, "_trajectory_guards", ())
     for other in before:
         known = find_way(builder, other.tools, other.agent, final=False)
@@ -191,6 +196,8 @@ def _guard_copy(
             raise
         way = Way((), (), None)
     check_way(builder, way, None if gate.on_stop in ENDINGS else gate.on_stop)
+    if way.agents:
+        check_own_keys(builder.schemas)
     _install(twin, way, gate)
 
 

@@ -95,7 +95,9 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         agent: the agent's name as its spans have it, for budgets of agents; by default that of ``create_agent``.
 
     Raises:
-        TypeError, ValueError: an argument has a wrong type or value; it is named.
+        TypeError, ValueError: an argument has a wrong type or value; it is named. ``create_agent`` raises
+            ``GraphShapeError`` if the agent's state has something else under ``loop_status`` or
+            ``trajectory_scratchpad``.
     """
 
     state_schema = GuardedState

@@ -6,7 +6,7 @@ Reads ``StateGraph``'s ``nodes``, ``edges``, ``branches`` and ``waiting_edges``,
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, get_origin
 
 from trajectory_guard.extras import missing
 
@@ -25,6 +25,13 @@ from trajectory_guard.gates.nested import held_graph
 Builder = StateGraph[Any, Any, Any, Any]
 _TOOL_NODES: Final = ("tools", "tool", "action")
 _NO_MESSAGE: Final = (str, bytes, bool, int, float, complex, type)
+
+
+_OWN_KEYS: Final[Mapping[str, tuple[type, str]]] = {
+    "loop_status": (dict, "a dictionary (LoopStatus)"),
+    "trajectory_scratchpad": (list, "a list of steps"),
+}
+"""What a gate writes under keys that users read."""
 
 
 class GraphShapeError(ValueError):
@@ -239,6 +246,38 @@ def check_messages(builder: Builder, messages_key: str) -> None:
     )
 
 
+def check_own_keys(schemas: Iterable[Any]) -> None:
+    """Raises ``GraphShapeError`` if an application has something else under a key that a gate writes.
+
+    Parameters:
+        schemas: classes of the state. A key that can hold what the gate writes there is declared in order to read it.
+    """
+    for schema in schemas:
+        hints = _hints_of(schema)
+        for key, (kind, own) in _OWN_KEYS.items():
+            if key in hints and not _may_hold(kind, hints[key]):
+                raise GraphShapeError(
+                    f"the state holds {_shown(hints[key])} under {key!r}, where a gate writes {own}: one would "
+                    "overwrite the other. Rename that key of the state, as the gate's cannot be renamed; to read what "
+                    "the gate writes, declare it as in trajectory_guard.AgentState"
+                )
+
+
+def _may_hold(kind: type, annotation: Any) -> bool:
+    """Whether a state key of this type can hold a ``kind``; True if the type is unknown."""
+    origin = get_origin(annotation)
+    if origin in (Annotated, Required, NotRequired):
+        return _may_hold(kind, get_args(annotation)[0])
+    if origin is Union or type(annotation).__name__ == "UnionType":
+        return any(_may_hold(kind, one) for one in get_args(annotation) if one is not type(None))
+    if origin is Literal:
+        return False
+    found = origin or annotation
+    if isinstance(found, type) and found is not Any:
+        return issubclass(found, kind) or issubclass(kind, found)
+    return True
+
+
 def _hints(builder: Builder) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for schema in builder.schemas:
@@ -284,7 +323,7 @@ def _may_be_message(annotation: Any) -> bool:
 
 
 def _shown(annotation: Any) -> str:
-    if get_origin(annotation) is Annotated:
+    while get_origin(annotation) in (Annotated, Required, NotRequired):
         annotation = get_args(annotation)[0]
     return annotation.__name__ if isinstance(annotation, type) and not get_args(annotation) else str(annotation)
 

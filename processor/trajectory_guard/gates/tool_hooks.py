@@ -11,12 +11,14 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any, Final, TypeVar, cast
 
 from langchain.agents import factory
 from langchain.agents.middleware import AgentMiddleware
+
+from trajectory_guard.gates.rewire import check_own_keys
 
 Hook = TypeVar("Hook", bound=Callable[..., Any])
 _NAMES: Final = ("wrap_tool_call", "awrap_tool_call")
@@ -25,7 +27,10 @@ _MAX_DEPTH: Final = 3
 
 
 class _ToolHook:
-    """A method that the class denies to ``create_agent`` where the agent has no tools. Instances always have it."""
+    """A method that the class denies to ``create_agent`` where the agent has no tools. Instances always have it.
+
+    Raises, in ``create_agent``: ``GraphShapeError`` if the agent's state has something else under a key of the guard.
+    """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -35,9 +40,10 @@ class _ToolHook:
         if instance is not None:
             return self._function.__get__(instance, owner)
         building = being_built(sys._getframe(1))
-        if building is not None and not _has_tool_node(building):
-            return getattr(AgentMiddleware, self._function.__name__)
-        return self._function
+        if building is None:
+            return self._function
+        check_own_keys(_schemas_in(building))  # nothing else of the guard runs before the agent does
+        return self._function if _has_tool_node(building) else getattr(AgentMiddleware, self._function.__name__)
 
 
 def for_agents_with_tools(function: Hook) -> Hook:
@@ -54,6 +60,13 @@ def being_built(frame: FrameType | None) -> Mapping[str, Any] | None:
             return frame.f_locals
         frame = frame.f_back
     return None
+
+
+def _schemas_in(building: Mapping[str, Any]) -> Iterator[Any]:
+    """The classes of the agent's state."""
+    yield from (one.state_schema for one in building.get("middleware") or ())
+    if (schema := building.get("state_schema")) is not None:
+        yield schema
 
 
 def _has_tool_node(building: Mapping[str, Any]) -> bool:
