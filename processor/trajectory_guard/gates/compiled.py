@@ -33,6 +33,7 @@ from trajectory_guard.gates.gate import Gate
 from trajectory_guard.gates.graph_gate import ENDINGS, Ending, GraphGate, NudgeRole
 from trajectory_guard.gates.langgraph_internals import PregelNode
 from trajectory_guard.gates.nested import graphs_in, with_guarded
+from trajectory_guard.gates.node_cache import without_gates
 from trajectory_guard.gates.open_decisions import OpenDecisions
 from trajectory_guard.gates.private_state import StatusChannel
 from trajectory_guard.gates.refusal import RefusalRules
@@ -258,6 +259,7 @@ def _install(graph: Compiled, way: Way, gate: GraphGate) -> None:
         if gate.refuse is not None or gate.keeps_cursor:
             guarded = _refusing(guarded, gate, name if name in way.tools else None)
         graph.nodes[name] = GuardedNode(guarded, own, decisions) if name in way.agents else guarded
+    graph.cache = without_gates(graph.cache)
     if way.agents:
         _add_channels(graph)
 
