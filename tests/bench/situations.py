@@ -35,6 +35,8 @@ SETS: Final = (
     "sixteenth",
     "seventeenth",
     "eighteenth",
+    "nineteenth",
+    "attacked",
 )
 """See ``tests/data/README.md``: which of them the rules were tuned on."""
 

@@ -313,11 +313,12 @@ class ErrorStreak(Detector):
         request = "\n".join(seen.values)[:_SEARCHED_CHARS]
         words, address = dict.fromkeys(WORD.findall(request)), address_in(request)
         asked = {word: checksum(word) for word in islice(words, _MAX_WORDS)}
+        line = line_of(seen)
         blamed = tuple(asked[word] for word in dict.fromkeys(WORD.findall(_last_line(text))) if word in asked)
         return _Failure(
             seen.index, key, _digest(seen.tool), seen.call.hex(), named, passing, anew, names,
-            tuple(asked.values()), blamed[:_MAX_BLAMED], _causes(seen, asked) if program else (),
-            checksum(line_of(seen)), seen.batch, seen.request, entry,
+            tuple(asked.values()), blamed[:_MAX_BLAMED], _causes(seen, asked, line) if program else (),
+            checksum(line), seen.batch, seen.request, entry,
             checksum(address) if address else 0,
         )  # fmt: skip
 
@@ -410,10 +411,15 @@ def _restored(values: Sequence[Any]) -> _Failure:
     return _Failure._make(tuple(value) if isinstance(value, list) else value for value in values)
 
 
-def _causes(seen: Observation, asked: Container[str]) -> tuple[int, ...]:
+def _causes(seen: Observation, asked: Container[str], line: str) -> tuple[int, ...]:
+    """Checksums of pairs of words of an error that may be its cause: neither what was asked nor a mask in its line."""
+    masks = _MASK.findall(line)
     words = [word for word in WORD.findall((seen.signature or "").casefold())[:_MAX_WORDS] if word not in asked]
-    pairs = pairwise(words)
+    pairs = [(one, two) for one, two in pairwise(words) if one not in masks and two not in masks]
     return tuple(dict.fromkeys(checksum(f"{one} {two}") for one, two in pairs if one.isalpha() and two.isalpha()))
+
+
+_MASK: Final = re.compile(r"<([a-z]{1,8})>")
 
 
 def _guesses(args: Any, asked: Container[int]) -> bool:
