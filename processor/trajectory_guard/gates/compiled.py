@@ -32,7 +32,7 @@ from trajectory_guard.gates.agent_node import MEMORY, GuardedNode, guard_channel
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.gates.graph_gate import ENDINGS, Ending, GraphGate, NudgeRole
 from trajectory_guard.gates.langgraph_internals import PregelNode
-from trajectory_guard.gates.nested import graphs_in, with_guarded
+from trajectory_guard.gates.nested import CoveringNode, Nested, follow, graphs_in
 from trajectory_guard.gates.node_cache import without_gates
 from trajectory_guard.gates.open_decisions import OpenDecisions
 from trajectory_guard.gates.private_state import StatusChannel
@@ -90,8 +90,7 @@ def _guarding(base: Any) -> Any:
             raise GraphShapeError(f"apply_guard was called twice for {', '.join(sorted(map(repr, twice)))}")
         graph = base.compile(self, *args, **options)
         for asked, way in zip(self._trajectory_guards, ways, strict=True):
-            _install(graph, way, asked.gate)
-        _warn_of_unguarded(graph)
+            _install(graph, way, asked.gate, nested_below(asked.gate))
         return graph
 
     compile.__doc__ = f"As ``{base.__name__}.compile``, with gates; raises ``GraphShapeError`` where one does not fit."
@@ -99,7 +98,7 @@ def _guarding(base: Any) -> Any:
 
 
 def _way_of(builder: Builder, asked: _Asked) -> Way:
-    way = find_way(builder, asked.tools, asked.agent, final=not _guardable(builder, asked.gate))
+    way = find_way(builder, asked.tools, asked.agent, final=not _guardable(builder, nested_below(asked.gate)))
     way = way or Way((), (), None)
     check_way(builder, way, None if asked.gate.on_stop in ENDINGS else asked.gate.on_stop)
     if way.agents:
@@ -165,8 +164,7 @@ def guard_compiled(
     )  # fmt: skip
     twin = _copy(graph)
     if not is_guarded(graph):
-        _guard_copy(twin, gate, tools, agent)
-        _warn_of_unguarded(twin)
+        _guard_copy(twin, gate, nested_below(gate), tools, agent)
     if isinstance(twin.output_channels, (list, tuple)) and "loop_status" in twin.channels:
         twin.output_channels = [*dict.fromkeys((*twin.output_channels, "loop_status"))]
     return twin
@@ -183,8 +181,9 @@ def _not_compiled(graph: Any) -> str:
 
 
 def _guard_copy(
-    twin: Compiled, gate: GraphGate, tools: str | Sequence[str] | None = None, agent: str | Sequence[str] | None = None
-) -> None:
+    twin: Compiled, gate: GraphGate, nested: Nested, tools: str | Sequence[str] | None = None,
+    agent: str | Sequence[str] | None = None,
+) -> None:  # fmt: skip
     builder = twin.builder
     try:
         check_messages(builder, gate.messages_key)
@@ -193,13 +192,13 @@ def _guard_copy(
         if way.way_back is not None:  # the compiled node ends here on purpose
             raise GraphShapeError(f"no edge leads out of {', '.join(way.tools)}, so no tool result gets to an agent")
     except GraphShapeError:
-        if tools is not None or agent is not None or not _guardable(builder, gate):
+        if tools is not None or agent is not None or not _guardable(builder, nested):
             raise
         way = Way((), (), None)
     check_way(builder, way, None if gate.on_stop in ENDINGS else gate.on_stop)
     if way.agents:
         check_own_keys(builder.schemas)
-    _install(twin, way, gate)
+    _install(twin, way, gate, nested)
 
 
 def _copy(graph: Compiled) -> Compiled:
@@ -211,6 +210,8 @@ def _copy(graph: Compiled) -> Compiled:
 def is_guarded(graph: Pregel[Any, Any, Any, Any]) -> bool:
     """Whether a graph has gates of its own, added by ``apply_guard``, by middleware or by hand."""
     by_hand = (getattr(node.bound, "gate", None) for node in graph.nodes.values())
+    if any(isinstance(node, (CoveringNode, GuardedNode)) for node in graph.nodes.values()):
+        return True
     by_middleware = isinstance(graph.channels.get("loop_status"), StatusChannel)
     return by_middleware or MEMORY in graph.channels or any(isinstance(gate, Gate) for gate in by_hand)
 
@@ -230,34 +231,24 @@ def unguarded_agents(value: Any, *, besides: Any = None) -> list[str]:
     return sorted({name for name, graph in found if has_tools(graph) and not is_guarded(graph)})
 
 
-def _warn_of_unguarded(graph: Compiled) -> None:
-    """Name the agents behind global names, which nodes call and a copy of the node cannot replace."""
-    for name, node in graph.nodes.items():
-        if agents := unguarded_agents(node.bound, besides=graph.builder):
-            _log.warning(
-                "trajectory_guard: node %r calls agents that no gate guards: %s; give each of them a gate of its own "
-                "(middleware=[TrajectoryGuardMiddleware()], or apply_guard on its builder)",
-                name,
-                ", ".join(agents),
-            )
-
-
-def _guardable(builder: Builder, gate: GraphGate) -> bool:
+def _guardable(builder: Builder, nested: Nested) -> bool:
     """Whether a sub-graph has tools to guard; the graph itself does not count."""
-    return any(_guarded_twin(inner, gate) is not inner or is_guarded(inner) for inner in sub_graphs(builder).values())
+    return any(nested.twin(inner) is not inner or is_guarded(inner) for inner in sub_graphs(builder).values())
 
 
-def _install(graph: Compiled, way: Way, gate: GraphGate) -> None:
+def _install(graph: Compiled, way: Way, gate: GraphGate, nested: Nested) -> None:
     """Put the gate before the agents of a graph, and others into its sub-graphs."""
     own, decisions = copy.copy(gate), OpenDecisions()
     own.whole_list = takes_whole_list(graph.channels.get(gate.messages_key))
     own.witness = gate.keeps_cursor and all(isinstance(graph.nodes[name].bound, ToolNode) for name in way.tools)
     for name, node in graph.nodes.items():
-        guarded = _with_guarded_sub_graphs(node, gate, entered_guarded=bool(way.agents))
+        guarded = _with_guarded_sub_graph(node, nested, entered_guarded=bool(way.agents))
         if way.way_back is not None and name in way.tools:
             guarded = guarded.copy({"writers": [*guarded.writers, way_back(way.way_back)]})
         if gate.refuse is not None or gate.keeps_cursor:
             guarded = _refusing(guarded, gate, name if name in way.tools else None)
+        if not isinstance(guarded.bound, CompiledStateGraph):
+            guarded = CoveringNode(guarded, nested, entered_guarded=bool(way.agents))
         graph.nodes[name] = GuardedNode(guarded, own, decisions) if name in way.agents else guarded
     graph.cache = without_gates(graph.cache)
     if way.agents:
@@ -304,30 +295,29 @@ def _without(keys: Collection[str], mapper: Callable[[Any], Any] | None) -> Call
 # --- sub-graphs ----------------------------------------------------------------------------------------------------
 
 
-def _with_guarded_sub_graphs(node: PregelNode, gate: GraphGate, *, entered_guarded: bool) -> PregelNode:
-    def guarded(inner: Any) -> Any:
-        return _guarded_twin(inner, gate, entered_guarded=entered_guarded)
-
-    bound = with_guarded(node.bound, guarded)
-    return node if bound is node.bound else node.copy({"bound": bound, "subgraphs": None})
-
-
-def guarded_tool(tool: Any, gate: GraphGate) -> Any:
-    """A copy of a tool that calls guarded agents; the tool itself if it calls none."""
-    return with_guarded(tool, lambda inner: _guarded_twin(inner, gate))
+def _with_guarded_sub_graph(node: PregelNode, nested: Nested, *, entered_guarded: bool) -> PregelNode:
+    """A node that is a graph, with a guarded copy of it; other nodes as they are."""
+    bound: Any = node.bound
+    if not isinstance(bound, CompiledStateGraph):
+        return node
+    twin = nested.twin(bound, entered_guarded=entered_guarded)
+    return node if twin is bound else node.copy({"bound": twin, "subgraphs": None})
 
 
-def _guarded_twin(graph: Any, gate: GraphGate, *, entered_guarded: bool = False) -> Any:
-    """A guarded copy of a sub-graph; the sub-graph itself if it is guarded already or has no tools to guard."""
-    if not isinstance(graph, CompiledStateGraph):
-        return graph
+def nested_below(gate: GraphGate) -> Nested:
+    """How the graphs are guarded that are called below a gate."""
+    return Nested(lambda graph, nested, entered: _guarded_twin(graph, gate, nested, entered_guarded=entered))
+
+
+def _guarded_twin(graph: Compiled, gate: GraphGate, nested: Nested, *, entered_guarded: bool) -> Compiled:
+    """A guarded copy of a sub-graph; the sub-graph itself if it has no tools to guard."""
     if is_guarded(graph):
         return _quiet(_copy(graph))
     twin, own = _copy(graph), copy.copy(gate)
     if own.on_stop not in ENDINGS and own.on_stop not in graph.nodes:
         own.on_stop = "end"  # a node of the parent: the sub-graph ends, and the parent goes on
     try:
-        _guard_copy(twin, own)
+        _guard_copy(twin, own, nested)
     except GraphShapeError:
         return graph
     if entered_guarded:
@@ -365,7 +355,9 @@ def _guarded(graph: Compiled, mode: Mode | None, options: dict[str, Any]) -> Com
     if pair is None:
         given = dict(options)
         pair = options, guard_compiled(graph, given.pop("guard_config", None), **given)
-    elif pair is known[-1]:
+    else:
+        follow(pair[1], graph)
+    if known and pair is known[-1]:
         return pair[1]  # type: ignore[no-any-return]
     # a new tuple: other threads may be reading the old one
     _cache[graph] = (*[one for one in known if one is not pair], pair)[-_MAX_KEPT:]

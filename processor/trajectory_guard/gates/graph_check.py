@@ -102,6 +102,8 @@ def _sub_graphs(graph: CompiledStateGraph[Any, Any, Any, Any]) -> Iterator[Graph
 
 
 def _sub_agents(graph: Pregel[Any, Any, Any, Any]) -> Iterator[GraphFinding]:
+    if is_guarded(graph):  # what its tools call is guarded when it is called
+        return
     for node in graph.nodes.values():
         if not isinstance(node.bound, ToolNode):
             continue

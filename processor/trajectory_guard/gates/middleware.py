@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import copy
 import dataclasses
-import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from trajectory_guard.extras import missing
 
@@ -24,13 +22,12 @@ except ImportError as error:  # pragma: no cover - exercised in a subprocess by 
     raise ImportError(missing("the middleware", error, "langgraph"), name=error.name) from error
 from typing_extensions import NotRequired
 
-from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.gates.agent_node import bounded_append, keep_out_of_streams
 from trajectory_guard.gates.arguments import check_budget_arguments
 from trajectory_guard.gates.budget_gate import Cheaper, cheaper_model, refusal_message
 from trajectory_guard.gates.budgets import Action, BudgetCheck, BudgetExceededError, RefusalText, Ruling
-from trajectory_guard.gates.compiled import guarded_tool, unguarded_agents
+from trajectory_guard.gates.compiled import nested_below
 from trajectory_guard.gates.gate import GateDecision
 from trajectory_guard.gates.graph_gate import INTENDED, Ending, GraphGate, NudgeRole, Outcome
 from trajectory_guard.gates.langgraph_internals import CONFIG_KEY_TASK_ID
@@ -42,8 +39,6 @@ from trajectory_guard.gates.tool_gate import ToolGate
 from trajectory_guard.gates.tool_hooks import for_agents_with_tools
 from trajectory_guard.store import FlagBoard
 
-_MAX_TOOLS: Final = 256
-_log: Final = logging.getLogger(telemetry.LOGGER)
 
 
 class GuardedState(AgentState[Any]):
@@ -81,8 +76,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
 
     List it first: middleware in front of it finds the nudge in ``response.result``, before the model's message. It runs
     inside the model's own super-step. Agents that the tools of this one call, such as the sub-agents of
-    ``deepagents``, are guarded with it where the tool's function holds them; a warning names those that it finds and
-    cannot reach, because they stand behind a global name.
+    ``deepagents``, are guarded with it, unless a tool calls them on a thread that does not copy its context.
 
     Parameters:
         config, on_stop, nudge_role, state_of, board: as for ``TrajectoryGuardNode``; ``on_stop`` is ``"end"``,
@@ -128,11 +122,11 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         self._cheaper, self._raises = cheaper, on_stop == "raise"
         self._budgets = BudgetCheck(self._gate.gate, agent=agent, text=budget_text)
         self._open = OpenDecisions()
-        self._tools: OrderedDict[str, tuple[Any, Any]] = OrderedDict()
+        self._nested = nested_below(self._gate)
 
     def __deepcopy__(self, memo: Any) -> TrajectoryGuardMiddleware:
         twin = copy.copy(self)  # with the same gate, whose board is that of the process
-        twin._open, twin._tools = OpenDecisions(), OrderedDict()
+        twin._open = OpenDecisions()
         return twin
 
     # --- the model call ----------------------------------------------------------------------------------------
@@ -337,8 +331,8 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         """Run the tool, or refuse if the call is known to be pointless."""
         if (refused := self._tool_gate.refusal(request)) is not None:
             return refused
-        with self._tool_gate.execution(request) as entered:
-            return entered.done(handler(self._covered(request)))
+        with self._tool_gate.execution(request) as entered, self._nested.covering():
+            return entered.done(handler(request))
 
     @for_agents_with_tools
     async def awrap_tool_call(
@@ -347,37 +341,8 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         """As ``wrap_tool_call``."""
         if (refused := self._tool_gate.refusal(request)) is not None:
             return refused
-        with self._tool_gate.execution(request) as entered:
-            return entered.done(await handler(self._covered(request)))
-
-    def _covered(self, request: ToolCallRequest) -> ToolCallRequest:
-        """The request with a tool whose agents are guarded too, such as sub-agents of deep agents."""
-        tool = request.tool
-        if tool is None:
-            return request
-        try:
-            known = self._tools.get(tool.name)
-            if known is not None and known[0] is tool:
-                twin = known[1]
-            else:  # another agent with this middleware may have a tool of this name, and use it on another thread
-                twin = guarded_tool(tool, self._gate)
-                self._warn(twin)
-                self._tools[tool.name] = (tool, twin)
-                while len(self._tools) > _MAX_TOOLS:
-                    self._tools.popitem(last=False)
-            return request if twin is tool else request.override(tool=twin)
-        except Exception:
-            self._gate.gate.contain()
-            return request
-
-    def _warn(self, tool: Any) -> None:
-        if agents := unguarded_agents(tool):
-            _log.warning(
-                "trajectory_guard: tool %r calls agents that no gate guards: %s; give each of them "
-                "middleware=[TrajectoryGuardMiddleware()]",
-                tool.name,
-                ", ".join(agents),
-            )
+        with self._tool_gate.execution(request) as entered, self._nested.covering():
+            return entered.done(await handler(request))
 
 
 def _status_with(update: dict[str, Any], ruling: Ruling | None) -> dict[str, Any]:

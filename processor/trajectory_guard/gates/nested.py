@@ -1,134 +1,231 @@
 """Graphs that functions and tools of a graph call: the workers of a supervisor, the sub-agents of a deep agent.
 
-They are no nodes, so they are found in what a function refers to, and guarded in a copy of that function.
+They are no nodes, and functions and tools stay as they are. A context variable says how such a graph is guarded while a
+node or a tool of a guarded graph runs; ``Pregel.stream`` and ``Pregel.astream``, which all ways of running a graph go
+through, look at it and run a guarded copy instead.
 """
 
 from __future__ import annotations
 
-import copy
+import threading
 import types
-from collections.abc import Callable, Iterator
-from functools import partial
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cached_property, partial, wraps
 from typing import Any, Final
 
-from langchain_core.runnables import RunnableBinding, RunnableLambda, RunnableSequence
+from langchain_core.runnables import Runnable, RunnableBinding, RunnableConfig, RunnableLambda, RunnableSequence
 from langchain_core.tools import StructuredTool
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
+from langgraph.pregel import Pregel
 
-from trajectory_guard.gates.langgraph_internals import RunnableCallable, tools_of, with_tools
+from trajectory_guard.gates.langgraph_internals import PregelNode, RunnableCallable, tools_of
+from trajectory_guard.gates.node_cache import without_gates
 
 _MAX_SEEN: Final = 4096
 """Objects that are looked at, for one tool or node."""
 _MAX_ENTRIES: Final = 64
+_MAX_TWINS: Final = 128
+"""Guarded copies that are kept for one gate."""
 _ATTRIBUTES: Final = ("func", "afunc", "coroutine", "bound", "first", "last")
 _HOLDERS: Final = (RunnableCallable, StructuredTool, RunnableBinding, RunnableLambda, RunnableSequence)
+_TWIN: Final = "_trajectory_guard_twin"
+_OWN: Final = frozenset(
+    {"nodes", "channels", "stream_channels", "output_channels", "_state_mapper", "_output_mapper", "cache", _TWIN}
+)
+"""Attributes of a graph that a guarded copy has for itself."""
 Graph = CompiledStateGraph[Any, Any, Any, Any]
-Guarded = Callable[[Any], Any]
+Twin = Callable[[Any, "Nested", bool], Any]
 
 
-def with_guarded(value: Any, guarded: Guarded) -> Any:
-    """``value`` with every graph in its closures replaced by ``guarded(graph)``; ``value`` itself if it has none.
+# --- guarded copies ------------------------------------------------------------------------------------------------
 
-    Looks into functions, ``functools.partial`` (under asyncio LangGraph makes one of each node that is a plain
-    function), bound methods of graphs, runnables, dicts, tools and tool nodes, and copies those only that lead to a
-    graph. Global names are left alone: other functions use them too.
+
+class Nested:
+    """Guarded copies of the graphs that are called below one gate, at any depth.
+
+    Parameters:
+        make: a guarded copy of a graph, or the graph itself if there is nothing to guard; it is given the graph, this
+            object, and whether a gate of the caller has decided already.
     """
-    return _Copying(value, guarded).twin(value)
+
+    def __init__(self, make: Twin) -> None:
+        self._make = make
+        self._twins: dict[tuple[int, bool], tuple[weakref.ref[Any], Any]] = {}
+        intercept()
+
+    def twin(self, graph: Any, *, entered_guarded: bool = False) -> Any:
+        """The guarded copy of ``graph``, with the attributes that ``graph`` has now."""
+        if not _is_a(graph, CompiledStateGraph) or _TWIN in graph.__dict__:
+            return graph
+        key, under_way = (id(graph), entered_guarded), _under_way.get()
+        known = self._twins.get(key)
+        if known is None or known[0]() is not graph:
+            if id(graph) in under_way:  # it refers to itself
+                return graph
+            token = _under_way.set(under_way | {id(graph)})
+            try:
+                known = self._keep(key, graph, self._make(graph, self, entered_guarded))
+            finally:
+                _under_way.reset(token)
+        if known[1] is None:
+            return graph
+        follow(known[1], graph)
+        return known[1]
+
+    def _keep(self, key: tuple[int, bool], graph: Any, twin: Any) -> tuple[weakref.ref[Any], Any]:
+        """Other threads may do the same: each copy serves. A copy can hold its graph, so there is a limit as well."""
+        twins = self._twins
+        if twin is not graph:
+            twin.__dict__[_TWIN] = True
+        kept = (weakref.ref(graph, lambda _: twins.pop(key, None) and None), None if twin is graph else twin)
+        twins[key] = kept
+        for oldest in list(twins)[:-_MAX_TWINS]:
+            twins.pop(oldest, None)
+        return kept
+
+    @contextmanager
+    def covering(self, *, entered_guarded: bool = False) -> Iterator[None]:
+        """Graphs that are called inside are guarded."""
+        token = _how.set((self, entered_guarded))
+        try:
+            yield
+        finally:
+            _how.reset(token)
 
 
-class _Copying:
-    """Copies of what leads to graphs. Functions share what they refer to, and may refer to each other in circles."""
+_how: Final[ContextVar[tuple[Nested, bool] | None]] = ContextVar("trajectory_guard_nested", default=None)
+_under_way: Final[ContextVar[frozenset[int]]] = ContextVar("trajectory_guard_under_way", default=frozenset())
 
-    def __init__(self, value: Any, guarded: Guarded) -> None:
-        self._twins: dict[int, Any] = {}
-        self._leads: set[int] = set()
-        self._kept: list[Any] = []  # an object that is gone would give its identity to another
-        users: dict[int, list[int]] = {}
-        ahead = [value]
-        while ahead and len(self._kept) < _MAX_SEEN:
-            held = ahead.pop()
-            self._kept.append(held)
-            if isinstance(held, CompiledStateGraph):
-                self._twins[id(held)] = guarded(held)
-                continue
-            for other in _parts(held):
-                if id(other) not in users:
-                    ahead.append(other)
-                users.setdefault(id(other), []).append(id(held))
-        changed = [held for held in self._kept if id(held) in self._twins and self._twins[id(held)] is not held]
-        above = [id(held) for held in changed]
-        while above:
-            for user in users.get(above.pop(), ()):
-                if user not in self._leads:
-                    self._leads.add(user)
-                    above.append(user)
 
-    def twin(self, value: Any) -> Any:
-        """The copy of ``value``, or itself if it leads to no graph."""
-        if id(value) in self._twins or id(value) not in self._leads:
-            return self._twins.get(id(value), value)
-        if isinstance(value, types.FunctionType):
-            return self._function(value)
-        if isinstance(value, types.MethodType):
-            return types.MethodType(value.__func__, self.twin(value.__self__))
-        if isinstance(value, dict):
-            new = self._twins[id(value)] = {}
-            new.update({key: self.twin(held) for key, held in value.items()})
-            return new
-        if isinstance(value, partial):
-            return self._partial(value)
-        new = self._twins[id(value)] = copy.copy(value)
-        if isinstance(value, ToolNode):
-            return with_tools(new, self.twin(tools_of(value)))
-        for name in _ATTRIBUTES:
-            if getattr(value, name, None) is not None:
-                setattr(new, name, self.twin(getattr(value, name)))
-        if isinstance(value, RunnableSequence):
-            new.middle = [self.twin(step) for step in value.middle]
-        return new
+def follow(twin: Any, graph: Any) -> None:
+    """Give a guarded copy what was set on its graph since, such as a checkpointer; what the guard changed stays."""
+    mine, theirs = twin.__dict__, dict(graph.__dict__)
+    for key, value in theirs.items():
+        if key not in _OWN and (key not in mine or mine[key] is not value):
+            mine[key] = value
+    for key in mine.keys() - theirs.keys() - _OWN:
+        mine.pop(key, None)
+    twin.cache = without_gates(graph.cache)
 
-    def _partial(self, value: partial[Any]) -> partial[Any]:
-        new = self._twins[id(value)] = partial(value.func)  # filled below: what it contains may lead back to it
-        args, keywords = tuple(map(self.twin, value.args)), {key: self.twin(one) for key, one in value.keywords.items()}
-        own = {key: self.twin(one) for key, one in value.__dict__.items()}
-        new.__setstate__((self.twin(value.func), args, keywords, own))  # type: ignore[attr-defined]
-        return new
 
-    def _function(self, value: types.FunctionType) -> types.FunctionType:
-        old = value.__closure__ or ()
-        cells = tuple(types.CellType() if id(_contents(cell)) in self._changed else cell for cell in old)
-        new = types.FunctionType(value.__code__, value.__globals__, value.__name__, value.__defaults__, cells)
-        new.__kwdefaults__, new.__qualname__ = value.__kwdefaults__, value.__qualname__
-        new.__doc__ = value.__doc__
-        # from Python 3.14 annotations are evaluated when they are asked for, and may name what only checkers import
-        annotations = "__annotate__" if getattr(value, "__annotate__", None) is not None else "__annotations__"
-        setattr(new, annotations, getattr(value, annotations))
-        new.__dict__.update(value.__dict__)
-        self._twins[id(value)] = new
-        for cell, before in zip(cells, old, strict=True):
-            if cell is not before:
-                cell.cell_contents = self.twin(before.cell_contents)
-        return new
+# --- interception --------------------------------------------------------------------------------------------------
 
-    @property
-    def _changed(self) -> set[int]:
-        return self._leads | self._twins.keys()
+_intercepting: Final = threading.Lock()
+
+
+def intercept() -> None:
+    """Let graphs look at how they are guarded when they run. What others have put around ``Pregel`` stays in place."""
+    with _intercepting:
+        for name in ("stream", "astream"):
+            method = getattr(Pregel, name)
+            if not getattr(method, _TWIN, False):
+                setattr(Pregel, name, _intercepted(method))
+
+
+def _intercepted(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def run(self: Any, *args: Any, **options: Any) -> Any:
+        how = _how.get()
+        if how is not None:
+            nested, entered_guarded = how
+            self = nested.twin(self, entered_guarded=entered_guarded)
+        return method(self, *args, **options)
+
+    setattr(run, _TWIN, True)
+    return run
+
+
+class CoveringNode(PregelNode):
+    """A node of a guarded graph: the graphs that it calls are guarded, too."""
+
+    def __init__(self, plain: PregelNode, nested: Nested, *, entered_guarded: bool) -> None:
+        self.__dict__.update(plain.copy({}).__dict__)
+        self._plain, self._nested, self._entered_guarded = plain, nested, entered_guarded
+
+    @cached_property
+    def node(self) -> Runnable[Any, Any] | None:
+        """The node and its writers, with the context variable set."""
+        inner = self._plain.node
+        return None if inner is None else _Covering(inner, self._nested, self._entered_guarded)
+
+    def copy(self, update: dict[str, Any]) -> CoveringNode:
+        """As ``PregelNode.copy``; what it calls is still guarded."""
+        return CoveringNode(self._plain.copy(update), self._nested, entered_guarded=self._entered_guarded)
+
+
+class _Covering(Runnable[Any, Any]):
+    """Sets the context variable while ``inner`` runs, and never while a consumer has a chunk."""
+
+    def __init__(self, inner: Runnable[Any, Any], nested: Nested, entered_guarded: bool) -> None:
+        self._inner = inner
+        self._covering = partial(nested.covering, entered_guarded=entered_guarded)
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """Run the node."""
+        with self._covering():
+            return self._inner.invoke(input, config, **kwargs)
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """As ``invoke``."""
+        with self._covering():
+            return await self._inner.ainvoke(input, config, **kwargs)
+
+    def stream(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any | None) -> Iterator[Any]:
+        """As ``invoke``; LangGraph streams nodes where a caller listens to events."""
+        chunks: Any = self._inner.stream(input, config, **kwargs)
+        try:
+            while True:
+                with self._covering():
+                    try:
+                        chunk = next(chunks)
+                    except StopIteration:
+                        return
+                yield chunk
+        finally:
+            chunks.close()
+
+    async def astream(
+        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any | None
+    ) -> AsyncIterator[Any]:
+        """As ``stream``."""
+        chunks: Any = self._inner.astream(input, config, **kwargs)
+        try:
+            while True:
+                with self._covering():
+                    try:
+                        chunk = await anext(chunks)
+                    except StopAsyncIteration:
+                        return
+                yield chunk
+        finally:
+            await chunks.aclose()
+
+
+# --- what a function refers to -------------------------------------------------------------------------------------
+
+
+def _is_a(value: Any, kind: type | tuple[type, ...]) -> bool:
+    """As ``isinstance``, which would evaluate a lazy proxy: it asks the object itself for its class."""
+    return issubclass(type(value), kind)
 
 
 def _parts(value: Any) -> list[Any]:
-    """The objects inside ``value`` that a copy of it could replace."""
-    if isinstance(value, types.FunctionType):
+    """The objects inside ``value`` that it may call."""
+    if _is_a(value, types.FunctionType):
         return [_contents(cell) for cell in value.__closure__ or ()]
-    if isinstance(value, types.MethodType):
-        return [value.__self__] if isinstance(value.__self__, CompiledStateGraph) else []
-    if isinstance(value, dict):
+    if _is_a(value, types.MethodType):
+        return [value.__self__] if _is_a(value.__self__, CompiledStateGraph) else []
+    if _is_a(value, dict):
         return list(value.values()) if len(value) <= _MAX_ENTRIES else []
-    if isinstance(value, ToolNode):
+    if _is_a(value, ToolNode):
         return [tools_of(value)]
-    if isinstance(value, partial):
+    if _is_a(value, partial):
         return [value.func, *value.args, *value.keywords.values()]
-    if isinstance(value, _HOLDERS):
+    if _is_a(value, _HOLDERS):
         return [*(getattr(value, name, None) for name in _ATTRIBUTES), *(getattr(value, "middle", None) or ())]
     return []
 
@@ -146,9 +243,9 @@ def held_graph(node: Any) -> Graph | None:
     Tools are not looked into: a node that runs them is no agent, whatever they call.
     """
     held = [node]
-    if isinstance(node, RunnableCallable) and not isinstance(node, ToolNode):
+    if _is_a(node, RunnableCallable) and not _is_a(node, ToolNode):
         held += [part for function in (node.func, node.afunc) for part in _parts(function)]
-    return next((one for one in held if isinstance(one, CompiledStateGraph)), None)
+    return next((one for one in held if _is_a(one, CompiledStateGraph)), None)
 
 
 def graphs_in(value: Any) -> list[tuple[str, Graph]]:
@@ -158,7 +255,7 @@ def graphs_in(value: Any) -> list[tuple[str, Graph]]:
     ahead = [("", value)]
     while ahead and len(seen) < _MAX_SEEN:
         name, held = ahead.pop()
-        if isinstance(held, CompiledStateGraph):
+        if _is_a(held, CompiledStateGraph):
             found.setdefault(id(held), (name if name and held.name == "LangGraph" else str(held.name), held))
         elif id(held) not in seen:
             seen[id(held)] = held
@@ -167,13 +264,13 @@ def graphs_in(value: Any) -> list[tuple[str, Graph]]:
 
 
 def _referred_to(value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, types.FunctionType):
+    if _is_a(value, types.FunctionType):
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
             yield name, _contents(cell)
         for name in value.__code__.co_names:
-            if isinstance(value.__globals__.get(name), CompiledStateGraph):
+            if _is_a(value.__globals__.get(name), CompiledStateGraph):
                 yield name, value.__globals__[name]
-    elif isinstance(value, dict):
+    elif _is_a(value, dict):
         yield from ((str(key), held) for key, held in list(value.items())[:_MAX_ENTRIES])
     else:
         yield from (("", held) for held in _parts(value))
