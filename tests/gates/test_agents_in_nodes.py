@@ -133,14 +133,11 @@ def test_the_agent_itself_stays_as_it_is() -> None:
 
 
 @WAYS
-def test_an_agent_behind_a_global_name_is_warned_of(way: str, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "trajectory_guard"):
-        graph = _compiled(lambda state: _asks(WORKER, state), way)
+def test_an_agent_behind_a_global_name_is_guarded(way: str) -> None:
+    graph = _compiled(lambda state: _asks(WORKER, state), way)
 
-    assert _ran(graph.invoke(TASK)["messages"]) == UNGUARDED
-    (warning,) = [record.getMessage() for record in caplog.records if "no gate guards" in record.getMessage()]
-    assert "node 'research'" in warning
-    assert "worker" in warning
+    assert _ran(graph.invoke(TASK)["messages"]) == STOPPED
+    assert outline(WORKER.invoke(TASK)["messages"]) == UNGUARDED
 
 
 @WAYS

@@ -9,13 +9,11 @@ import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware, ToolCallLimitMiddleware
 from langchain_core.messages import AIMessage
-from langchain_core.tools import BaseTool, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from trajectory_guard import LoopDetectedError, TrajectoryGuardMiddleware
 from trajectory_guard.cli.demo.scripted import Policy, ScriptedChatModel
-from trajectory_guard.gates import middleware
 
 from .agents import (
     NUDGED_THEN_FINISHED,
@@ -293,33 +291,3 @@ def test_an_error_while_deciding_to_refuse_lets_the_tool_run(monkeypatch: pytest
 
     assert counted.runs == 2
     assert board.counts["errors.gate"] == 1  # of the first call nothing is known that could be asked
-
-
-def test_agents_that_share_the_middleware_run_their_own_tools_of_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    guard = TrajectoryGuardMiddleware(board=new_board())
-
-    def agent_of(owner: str) -> Any:
-        @tool
-        def search(query: str) -> str:
-            """Search."""
-            return f"records of {owner}"
-
-        return create_agent(ScriptedChatModel(policy=repeats(1)), [search], middleware=[guard])
-
-    def found(agent: Any) -> str:
-        return str(agent.invoke(TASK)["messages"][-2].content)
-
-    alice, bob = agent_of("alice"), agent_of("bob")
-    in_between: list[str] = []
-
-    def run_the_other(tool: BaseTool) -> list[str]:
-        """The other agent uses its tool, as it may on another thread at any moment."""
-        if not in_between:
-            in_between.append("")
-            in_between[0] = found(bob)
-        return []
-
-    monkeypatch.setattr(middleware, "unguarded_agents", run_the_other)
-
-    assert found(alice) == "records of alice"
-    assert in_between == ["records of bob"]

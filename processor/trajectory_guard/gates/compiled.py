@@ -306,7 +306,11 @@ def _with_guarded_sub_graph(node: PregelNode, nested: Nested, *, entered_guarded
 
 def nested_below(gate: GraphGate) -> Nested:
     """How the graphs are guarded that are called below a gate."""
-    return Nested(lambda graph, nested, entered: _guarded_twin(graph, gate, nested, entered_guarded=entered))
+
+    def twin(graph: Any, nested: Nested, entered_guarded: bool) -> Any:
+        return _guarded_twin(graph, gate, nested, entered_guarded=entered_guarded)
+
+    return Nested(twin, gate.gate.contain)
 
 
 def _guarded_twin(graph: Compiled, gate: GraphGate, nested: Nested, *, entered_guarded: bool) -> Compiled:

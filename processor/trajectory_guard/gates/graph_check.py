@@ -12,6 +12,8 @@ from langgraph.pregel import Pregel
 
 from trajectory_guard.gates.agent_node import GuardedNode
 from trajectory_guard.gates.compiled import has_tools, is_guarded, unguarded_agents
+from trajectory_guard.gates.nested import CoveringNode
+from trajectory_guard.gates.private_state import StatusChannel
 from trajectory_guard.gates.rewire import handing_over, sub_graphs, unreachable
 
 
@@ -102,10 +104,10 @@ def _sub_graphs(graph: CompiledStateGraph[Any, Any, Any, Any]) -> Iterator[Graph
 
 
 def _sub_agents(graph: Pregel[Any, Any, Any, Any]) -> Iterator[GraphFinding]:
-    if is_guarded(graph):  # what its tools call is guarded when it is called
+    if isinstance(graph.channels.get("loop_status"), StatusChannel):  # middleware guards what tools call
         return
     for node in graph.nodes.values():
-        if not isinstance(node.bound, ToolNode):
+        if isinstance(node, CoveringNode) or not isinstance(node.bound, ToolNode):
             continue
         for tool in node.bound.tools_by_name.values():
             for agent in unguarded_agents(tool):

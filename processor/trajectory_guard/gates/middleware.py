@@ -40,7 +40,6 @@ from trajectory_guard.gates.tool_hooks import for_agents_with_tools
 from trajectory_guard.store import FlagBoard
 
 
-
 class GuardedState(AgentState[Any]):
     """Agent state with the guard's keys; none can be set from outside."""
 

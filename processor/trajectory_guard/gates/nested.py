@@ -7,7 +7,6 @@ through, look at it and run a guarded copy instead.
 
 from __future__ import annotations
 
-import threading
 import types
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -50,10 +49,11 @@ class Nested:
     Parameters:
         make: a guarded copy of a graph, or the graph itself if there is nothing to guard; it is given the graph, this
             object, and whether a gate of the caller has decided already.
+        contain: counts and logs the error that is being handled.
     """
 
-    def __init__(self, make: Twin) -> None:
-        self._make = make
+    def __init__(self, make: Twin, contain: Callable[[], Any]) -> None:
+        self._make, self.contain = make, contain
         self._twins: dict[tuple[int, bool], tuple[weakref.ref[Any], Any]] = {}
         intercept()
 
@@ -77,14 +77,15 @@ class Nested:
         return known[1]
 
     def _keep(self, key: tuple[int, bool], graph: Any, twin: Any) -> tuple[weakref.ref[Any], Any]:
-        """Other threads may do the same: each copy serves. A copy can hold its graph, so there is a limit as well."""
+        """Other threads may do the same: each copy serves. A copy can hold its graph, so their number is limited."""
         twins = self._twins
         if twin is not graph:
             twin.__dict__[_TWIN] = True
-        kept = (weakref.ref(graph, lambda _: twins.pop(key, None) and None), None if twin is graph else twin)
+        kept = (weakref.ref(graph), None if twin is graph else twin)
         twins[key] = kept
-        for oldest in list(twins)[:-_MAX_TWINS]:
-            twins.pop(oldest, None)
+        for other, (graph_of, _) in list(twins.items()):
+            if graph_of() is None or (len(twins) > _MAX_TWINS and other != key):
+                twins.pop(other, None)
         return kept
 
     @contextmanager
@@ -114,16 +115,16 @@ def follow(twin: Any, graph: Any) -> None:
 
 # --- interception --------------------------------------------------------------------------------------------------
 
-_intercepting: Final = threading.Lock()
-
 
 def intercept() -> None:
-    """Let graphs look at how they are guarded when they run. What others have put around ``Pregel`` stays in place."""
-    with _intercepting:
-        for name in ("stream", "astream"):
-            method = getattr(Pregel, name)
-            if not getattr(method, _TWIN, False):
-                setattr(Pregel, name, _intercepted(method))
+    """Let graphs look at how they are guarded when they run. What others have put around ``Pregel`` stays in place.
+
+    It needs no lock: of two threads one wins, and a graph that passes two interceptions is guarded once.
+    """
+    for name in ("stream", "astream"):
+        method = getattr(Pregel, name)
+        if not getattr(method, _TWIN, False):
+            setattr(Pregel, name, _intercepted(method))
 
 
 def _intercepted(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -132,7 +133,10 @@ def _intercepted(method: Callable[..., Any]) -> Callable[..., Any]:
         how = _how.get()
         if how is not None:
             nested, entered_guarded = how
-            self = nested.twin(self, entered_guarded=entered_guarded)
+            try:
+                self = nested.twin(self, entered_guarded=entered_guarded)
+            except Exception:  # noqa: BLE001  an error of ours must not cost the host its run
+                nested.contain()
         return method(self, *args, **options)
 
     setattr(run, _TWIN, True)
@@ -259,7 +263,10 @@ def graphs_in(value: Any) -> list[tuple[str, Graph]]:
             found.setdefault(id(held), (name if name and held.name == "LangGraph" else str(held.name), held))
         elif id(held) not in seen:
             seen[id(held)] = held
-            ahead.extend(_referred_to(held))
+            try:
+                ahead.extend(_referred_to(held))
+            except Exception:  # noqa: BLE001  an object of the host's that cannot be looked into holds none
+                continue
     return list(found.values())
 
 
