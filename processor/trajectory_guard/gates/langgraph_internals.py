@@ -57,21 +57,14 @@ __all__ = [
     "coerce_to_runnable",
     "find_subgraph_pregel",
     "tools_of",
-    "with_tools",
     "with_wrappers",
     "wrappers_of",
 ]
 
 
 def tools_of(node: ToolNode) -> dict[str, Any]:
-    """The tools of a tool node by name: the mapping itself, which a copy may replace."""
+    """The tools of a tool node by name."""
     return node._tools_by_name
-
-
-def with_tools(twin: ToolNode, tools: dict[str, Any]) -> ToolNode:
-    """A copy of a tool node, with other tools."""
-    twin._tools_by_name = tools
-    return _bound_to_itself(twin)
 
 
 def wrappers_of(node: ToolNode) -> tuple[Any, Any]:
@@ -82,9 +75,5 @@ def wrappers_of(node: ToolNode) -> tuple[Any, Any]:
 def with_wrappers(twin: ToolNode, wrap: Any, awrap: Any) -> ToolNode:
     """A copy of a tool node, with other wrappers around its calls."""
     twin._wrap_tool_call, twin._awrap_tool_call = wrap, awrap
-    return _bound_to_itself(twin)
-
-
-def _bound_to_itself(twin: ToolNode) -> ToolNode:
     twin.func, twin.afunc = twin._func, twin._afunc  # were bound to the original
     return twin
