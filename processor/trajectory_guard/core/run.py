@@ -259,7 +259,7 @@ class Run:
             "agents": list(self.agents),
             "lines": self.lines.hex(),
             "dated": self.dated.hex(),
-            "unfiltered": self.unfiltered.hex(),
+            **({"unfiltered": self.unfiltered.hex()} if self.unfiltered else {}),  # few runs filter their commands
             "waits": list(self.waits),
             "written": list(self.written),
             "repeat_streak": list(self.repeat_streak),
@@ -284,7 +284,7 @@ class Run:
         run.agent_progress, run.agents = dict(plain["agent_progress"]), tuple(plain["agents"])
         run.repeat_streak = tuple(plain["repeat_streak"])
         run.lines, run.dated = bytes.fromhex(plain["lines"]), bytes.fromhex(plain["dated"])
-        run.unfiltered = bytes.fromhex(plain["unfiltered"])
+        run.unfiltered = bytes.fromhex(plain.get("unfiltered", ""))
         run.waits, run.written = tuple(plain["waits"]), tuple(plain["written"])
         run.batch_end = float("-inf") if plain["batch_end"] is None else plain["batch_end"]
         run.same_results = SameResultRun.from_plain(plain["same_results"])
