@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from traceback import format_exc
 from typing import Any, Final
 
@@ -127,15 +128,12 @@ class Worker:
             Exception: of the engine, or of a stage if its state can no longer be relied on. Nothing is committed then.
         """
         kafka = self._config.kafka
-        watch = StallWatch(kafka, self._positions, self._end_stalled) if kafka.stalled_s else None
+        watch = StallWatch(kafka, self._positions, self._end_stalled) if kafka.stalled_s else nullcontext()
         try:
-            if watch is not None:
-                watch.start()
-            self.app.run()
+            with watch:
+                self.app.run()
         finally:
             self._joined = False
-            if watch is not None:
-                watch.stop()
         if self._stalled:
             raise StalledError(f"no record is fetched for kafka.stalled_s ({kafka.stalled_s:g} s): {self._stalled}")
 
@@ -207,10 +205,10 @@ class Worker:
         statistics, self._last_sign = orjson.loads(text), time.monotonic()
         self._joined = is_member(statistics)
         self._lag = lag_by_role(statistics, self._read_roles, not_handed_over)
-        self._seen = positions(statistics, frozenset(self._read_roles), self._last_sign)
+        self._seen = positions(statistics, self._read_roles, self._last_sign)
 
     def _positions(self) -> Positions | None:
-        """What the consumer has fetched, as long as it polls and is expected to fetch."""
+        """How far the consumer has fetched, as long as it polls and is expected to fetch."""
         is_polling = time.monotonic() - self._last_sign < _SILENT_S
         return self._seen if is_polling and self.ready else None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from trajectory_guard_collector.fleet.config import Kafka
 from trajectory_guard_collector.fleet.connection import connection
+from trajectory_guard_collector.fleet.statistics import assigned
 
 _log: Final = logging.getLogger(__name__)
 _REQUEST_S: Final = 5.0
@@ -33,21 +34,15 @@ class StalledError(Exception):
 
 
 class Positions(NamedTuple):
-    """What a consumer has fetched by a time: the next offset of each partition whose records were all handed over."""
+    """How far a consumer has fetched by a time: next offsets of partitions whose records were all handed over."""
 
     at_s: float
     next_offsets: Mapping[Partition, int]
 
 
-def positions(statistics: Mapping[str, Any], topics: frozenset[str], at_s: float) -> Positions:
+def positions(statistics: Mapping[str, Any], topics: Container[str], at_s: float) -> Positions:
     """From librdkafka's statistics; none while much of what was fetched waits to be processed."""
-    held = {
-        (name, one["partition"]): one
-        for name, topic in statistics.get("topics", {}).items()
-        if name in topics
-        for one in topic["partitions"].values()
-        if one["desired"]
-    }
+    held = {(name, one["partition"]): one for name, one in assigned(statistics, topics)}
     if sum(one["fetchq_size"] for one in held.values()) > _BUSY_BYTES:
         return Positions(at_s, {})
     return Positions(at_s, {key: one["next_offset"] for key, one in held.items() if one["fetchq_cnt"] == 0})
@@ -80,7 +75,7 @@ class Stalls:
 
 
 class StallWatch:
-    """A thread that compares the positions of a consumer with the ends of its partitions.
+    """A thread that compares the positions of a consumer with the ends of its partitions, as long as it is entered.
 
     Parameters:
         kafka: the connection, and ``stalled_s``.
@@ -98,13 +93,11 @@ class StallWatch:
         self._client = AdminClient({**connection(kafka), "reconnect.backoff.max.ms": 1_000, "log_level": 0})
         self._thread = threading.Thread(target=self._run, name="stalls", daemon=True)
 
-    def start(self) -> None:
-        """Begin to look."""
+    def __enter__(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
-        """Stop looking. Idempotent; does not wait."""
-        self._stopping.set()
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()  # a look may be under way: nobody waits for it
 
     def _run(self) -> None:
         while not self._stopping.wait(self._pause_s):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
 
@@ -21,10 +21,16 @@ def lag_by_role(
         lag_of: the records of one partition.
     """
     lag = dict.fromkeys(role_of.values(), 0.0)
-    for name, topic in statistics.get("topics", {}).items():
-        if name in role_of:
-            lag[role_of[name]] += sum(lag_of(one) for one in topic["partitions"].values() if one["desired"])
+    for name, one in assigned(statistics, role_of):
+        lag[role_of[name]] += lag_of(one)
     return lag
+
+
+def assigned(statistics: Mapping[str, Any], topics: Container[str]) -> Iterator[tuple[str, Mapping[str, int]]]:
+    """The partitions of these topics that the consumer holds: name of the topic, and statistics of the partition."""
+    for name, topic in statistics.get("topics", {}).items():
+        if name in topics:
+            yield from ((name, one) for one in topic["partitions"].values() if one["desired"])
 
 
 def not_committed(partition: Mapping[str, int]) -> float:

@@ -386,7 +386,8 @@ def _name_command(run: Run, seen: Observation, plain: Any) -> None:
     stands = run.unfiltered_of(written) == symbol
     if stands or history.calls.last(symbol) < 0 or history.returned(symbol, seen.result):
         seen.call = symbol
-        run.note_unfiltered(written, symbol)
+        if not stands:
+            run.note_unfiltered(written, symbol)
 
 
 def _has_worked(state: TrajectoryState, run: Run, seen: Observation, previous: int) -> bool:

@@ -223,11 +223,10 @@ class Run:
 
     def note_unfiltered(self, written: Symbol, plain: Symbol) -> None:
         """Remember that a command, as it is written, stands for itself without its filters."""
-        if self.unfiltered_of(written) != plain:
-            self.unfiltered = _with_pair(self.unfiltered, written, plain)
+        self.unfiltered = _with_pair(self.unfiltered, written, plain)
 
     def unfiltered_of(self, written: Symbol) -> Symbol:
-        """What ``note_unfiltered`` remembers of a command; ``UNKNOWN`` if nothing."""
+        """The command without its filters, as ``note_unfiltered`` remembers it; ``UNKNOWN`` if it does not."""
         return _second_of(self.unfiltered, written)
 
     def note_progress(self, agent: str | None) -> None:

@@ -221,14 +221,9 @@ def has_tools(graph: Compiled) -> bool:
     return any(isinstance(node.bound, ToolNode) for node in graph.nodes.values())
 
 
-def unguarded_agents(value: Any, *, besides: Any = None) -> list[str]:
-    """Names of the agents with tools that a tool or a node calls and no gate guards.
-
-    Parameters:
-        besides: builder of a graph that does not count: a node may ask its own graph for its state.
-    """
-    found = [(name, graph) for name, graph in graphs_in(value) if besides is None or graph.builder is not besides]
-    return sorted({name for name, graph in found if has_tools(graph) and not is_guarded(graph)})
+def unguarded_agents(tool: Any) -> list[str]:
+    """Names of the agents with tools that a tool calls and no gate guards."""
+    return sorted({name for name, graph in graphs_in(tool) if has_tools(graph) and not is_guarded(graph)})
 
 
 def _guardable(builder: Builder, nested: Nested) -> bool:

@@ -76,7 +76,7 @@ def _of_nodes(found: Mapping[FullKey, Any]) -> dict[FullKey, Any]:
 
 
 def _of_node(writes: Writes) -> Any:
-    """What the node itself has written; None if that is nothing, or the gate has intervened.
+    """The writes of the node itself; None if there are none, or the gate has intervened.
 
     Writes without a gate stay as they are.
     """

@@ -31,7 +31,7 @@ _OWN_KEYS: Final[Mapping[str, tuple[type, str]]] = {
     "loop_status": (dict, "a dictionary (LoopStatus)"),
     "trajectory_scratchpad": (list, "a list of steps"),
 }
-"""What a gate writes under keys that users read."""
+"""Types and names of the values that a gate writes under keys that users read."""
 
 
 class GraphShapeError(ValueError):
