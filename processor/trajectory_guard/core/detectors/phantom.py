@@ -101,8 +101,12 @@ def _is_batch(seen: Observation) -> bool:
         return True
     if seen.writes and seen.alike_items:
         return seen.same_results.different < _EDITS  # edits of one file, and not one look at it
-    if len(seen.same_results.tools) > 1 or len(text) > _REPORT_CHARS or text.strip().count("\n") > _REPORT_LINES:
+    if len(seen.same_results.tools) > 1:
         return False
+    if len(text) > _REPORT_CHARS or text.strip().count("\n") > _REPORT_LINES:
+        if is_lookup(tool):
+            return seen.alike_list and not acts_on_view(tool) and _reads_what_it_names(seen)
+        return seen.made < 2 and seen.alike_items and seen.same_results.different < FAR  # a form, field by field
     if len(text) > _RECORD_CHARS or "\n" in text:
         many = seen.alike_list or seen.alike_items
         paged = is_lookup(tool) and seen.advances >= ADVANCES  # one page again, whatever its number
@@ -111,6 +115,14 @@ def _is_batch(seen: Observation) -> bool:
         return True
     counted = seen.advances >= ADVANCES and seen.alike < FAR  # row by row
     return seen.alike_items or (not acts_on_view(tool) and (counted or seen.alike_list))
+
+
+def _reads_what_it_names(seen: Observation) -> bool:
+    """Whether each call reads one thing by its name: copies of a file may lie in many folders. Neither pages, whose
+    numbers go on, nor searches, whose words say the same in other ways, are names."""
+    if seen.advances >= ADVANCES or seen.listed or any(" " in value for value in seen.values):
+        return False
+    return any(value and not any(map(str.isdigit, value)) for value in seen.values)
 
 
 class SameEffect(Detector):

@@ -59,7 +59,7 @@ class SameAnswer(Detector):
         far = min(seen.advances, seen.alike)
         listed = far >= _CALLS <= seen.same_pages and seen.has_found and _rows_of(seen) >= _ROWS_OF_A_PAGE
         enough = far >= (_PAST_END if seen.has_found and seen.outcome == EMPTY else FAR)
-        asks = not enough or _is_answer(seen)
+        asks = not enough or (_is_answer(seen) and _shows_something(seen))
         if listed or (enough and (asks or far >= _FAR_DONE) and not holds_token(seen.step.result or "")):
             certainty = Certainty.LIKELY if far >= FAR and asks else Certainty.ACKNOWLEDGED
             return self.found(
@@ -96,6 +96,13 @@ class SameAnswer(Detector):
 def _rows_of(seen: Observation) -> int:
     """Number of different things that the result lists, which no acknowledgement of a write does."""
     return len(set(hits_form(seen.step.result or "", seen.values).split("\n"))) if seen.listed else 0
+
+
+def _shows_something(seen: Observation) -> bool:
+    """Whether the call shows what is there, or that nothing is: one line of a tool without the name of a look-up may
+    as well say that something was done."""
+    text = (seen.step.result or "").strip()
+    return seen.outcome == EMPTY or is_lookup(seen.step.tool_name) or ("\n" in text and text[0] not in "{[")
 
 
 _NO_VALUE: Final = frozenset(("", "null", "none", "undefined"))
