@@ -276,21 +276,36 @@ _CHANGES: Final = re.compile(
 
 
 def takes_a_batch(args: object, result: str) -> bool:
-    """Whether SQL deleted or updated as many rows as its own bound allows: the same statement takes the next ones.
+    """Whether SQL changed or copied as many rows as its own bound allows: the same statement takes the next ones.
 
     >>> purge = {"query": "DELETE FROM log WHERE id IN (SELECT id FROM log WHERE old LIMIT 5000)"}
     >>> takes_a_batch(purge, "DELETE 5000"), takes_a_batch(purge, "DELETE 0"), takes_a_batch("SELECT 1 LIMIT 1", "1")
     (True, False, False)
+    >>> takes_a_batch("WITH old AS (SELECT id FROM a LIMIT 100) UPDATE a SET b = 1 FROM old", "UPDATE 100")
+    True
+    >>> takes_a_batch("INSERT INTO archive SELECT * FROM log WHERE NOT copied LIMIT 100", "INSERT 0 100")
+    True
     """
     for one in _values(args):
-        if isinstance(one, str) and _CHANGES_ROWS.match(one) is not None:
+        if isinstance(one, str) and _changes_rows(one[:_MAX_SQL_CHARS]):
             bound = _ROW_BOUND.search(one[:_MAX_SQL_CHARS])
             if bound is not None and bound[1] in _WHOLE_NUMBER.findall(result[:MAX_COUNT_CHARS]):
                 return True
     return False
 
 
-_CHANGES_ROWS: Final = re.compile(r"\s{0,20}(?:delete|update)\s", re.IGNORECASE)
+def _changes_rows(statement: str) -> bool:
+    """Whether SQL changes rows, behind a ``WITH`` too, or copies them from a table."""
+    verb = _VERB.match(statement)
+    if verb is None:
+        return False
+    needed = {"with": _CHANGE, "insert": _COPY}.get(verb[1].lower())
+    return needed is None or needed.search(statement) is not None
+
+
+_VERB: Final = re.compile(r"\s{0,20}(delete|update|merge|insert|with)\s", re.IGNORECASE)
+_CHANGE: Final = re.compile(r"\b(?:delete|update|merge)\s", re.IGNORECASE)
+_COPY: Final = re.compile(r"\bselect\s", re.IGNORECASE)
 _ROW_BOUND: Final = re.compile(r"\b(?:limit|top|first|rownum\s{0,4}<=?)\s{0,4}\(?([1-9]\d{0,8})\b", re.IGNORECASE)
 _WHOLE_NUMBER: Final = re.compile(r"(?<![\w.])\d{1,9}(?![\w.]\d)")
 _MAX_SQL_CHARS: Final = 4_096
