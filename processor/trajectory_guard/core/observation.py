@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
 from trajectory_guard.core.certainty import PACE, Certainty
@@ -14,16 +16,26 @@ from trajectory_guard.core.plain import Plain
 from trajectory_guard.core.restatement import restates
 from trajectory_guard.core.result_text import carries_content, describes_state, is_acknowledgement, values_of
 from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS, StepRecord
-from trajectory_guard.core.tools import endpoint_of, is_lookup, moves_cursor, scrolls
+from trajectory_guard.core.tools import endpoint_of, is_communication, is_lookup, moves_cursor, scrolls
 
 MAX_DENIALS: Final = 8
 """Refusals of one call that are remembered, and calls with refusals."""
 MAX_THOUGHT_CHARS: Final = 2_000
-_SHAPE_CHARS: Final = 16
-_WITHOUT_DIGITS: Final = str.maketrans("123456789", "000000000")
-_SHAPE_HEAD_CHARS: Final = 24
+_IN_IDS: Final = b"0123456789abcdefABCDEF"
+_SHAPE_CHARS: Final = 24
+"""Shorter results are values: an id or a figure may be all there is to them."""
+_NOT_IN_IDS: Final = re.compile(rb"[g-zG-Z\x80-\xff]")
+_LETTERS: Final = 16
+"""A result with fewer letters beside its ids and figures is made of them: a checksum, a dump of memory."""
+_END_CHARS: Final = 2_048
 _TRIES: Final = 2
 _RETRY_STEPS: Final = 16
+_RETRIES: Final = 3
+_KEPT_SHAPES: Final = 8
+_MORE_CHARS: Final = 64
+_NOT_MASKED: Final = bytes(8)
+_ENTRY: Final = 27
+"""Bytes of what is remembered of a result."""
 _KEPT_CALLS: Final = 5
 _KEPT_TOOLS: Final = 4
 
@@ -52,13 +64,12 @@ class SameResultRun(Plain):
         first: index of the first step of the series.
         distinct: number of different calls in the series, those of one batch counted once; different: counted each.
         calls: those calls (the newest five); tools: their tools, case-folded (the newest four).
-        shape: checksum of the first characters of the last result, digits aside, and its length: only results of one
-            shape are worth masking.
-        masked: masked form of the last result, hex; empty if it was not computed.
-        misses: number of times masked results of this shape differed.
+        shown: what is remembered of the newest eight results that were new: checksums of their beginning and of the
+            whole, both without digits and the letters of ids, their length, the number of comparisons in vain, the
+            masked form (zeros if it was not computed), and the symbol.
     """
 
-    __slots__ = ("calls", "different", "distinct", "first", "masked", "misses", "result", "shape", "tools")
+    __slots__ = ("calls", "different", "distinct", "first", "result", "shown", "tools")
 
     def __init__(self) -> None:
         self.result = ""
@@ -66,26 +77,25 @@ class SameResultRun(Plain):
         self.distinct = self.different = 0
         self.calls: tuple[str, ...] = ()
         self.tools: tuple[str, ...] = ()
-        self.shape = 0
-        self.masked = ""
-        self.misses = 0
+        self.shown = b""
 
-    def update(self, seen: Observation, previous: int) -> bool:
-        """Add a step; an unknown call or result ends the series. Returns True if only volatile parts are new.
+    def update(self, seen: Observation, previous: int) -> None:
+        """Add a step; an unknown call or result ends the series.
 
         Parameters:
             previous: index of the step that made this call last, -1 if none is remembered.
         """
         if not seen.result or not seen.call:
-            self.result, self.shape, self.masked = "", 0, ""
+            self.result = ""
             self.distinct, self.different, self.calls, self.tools = 0, 0, (), ()
-            return False
+            return
         result = (seen.listed or seen.result).hex()
-        if result != self.result and self.result and not seen.step.args and not seen.progress and seen.made > 1:
-            return False  # a look that shows what it showed before ends no series
-        text = "" if seen.step.stated else seen.step.result or ""  # a supplied state is masked already
-        same_but_noise = result != self.result and self._same_but_noise(seen.index, text)
-        if result != self.result and not same_but_noise:
+        if result != self.result and self.result:
+            if not seen.step.args and not seen.progress and seen.made > 1:
+                return  # a look that shows what it showed before ends no series
+            if is_communication(seen.step.tool_name):
+                return  # nor does a thought
+        if result != self.result:
             self.result, self.first, self.distinct, self.calls, self.tools = result, seen.index, 0, (), ()
             self.different = 0
         name = seen.call.hex()
@@ -97,27 +107,51 @@ class SameResultRun(Plain):
             self.calls = (*self.calls[1 - _KEPT_CALLS :], name)
         if seen.tool not in self.tools:
             self.tools = (*self.tools[1 - _KEPT_TOOLS :], seen.tool)
-        return same_but_noise
 
-    def _same_but_noise(self, index: int, text: str) -> bool:
-        """Compare masked forms, from the second result of one shape on: masking every result would cost too much.
+    def known_as(self, index: int, text: str, symbol: Symbol) -> Symbol:
+        """The symbol of a newer result that differs from this one in nothing but volatile parts; else ``UNKNOWN``.
 
-        Where results of one shape differed, only every ``_RETRY_STEPS``-th step is compared again.
+        Masking every result would cost too much: it begins at the second one of a shape, so that the third is the first
+        that can be recognised. Where results of one shape differed, only a quarter of the steps is compared again.
+
+        Parameters:
+            index: of the step in its run; text, symbol: its result, which is remembered unless it is recognised.
         """
-        shape, chars = 0, len(text)
-        if chars > _SHAPE_HEAD_CHARS:
-            head = text[:_SHAPE_HEAD_CHARS].translate(_WITHOUT_DIGITS).encode("utf-8", "replace")
-            shape = (crc32(head) << 32) + chars
-        before, self.shape = self.shape, shape
-        if not shape or shape >> 32 != before >> 32 or not -_SHAPE_CHARS <= shape - before <= _SHAPE_CHARS:
-            self.masked, self.misses = "", 0
-            return False
-        if self.misses >= _TRIES and index % _RETRY_STEPS > 1:
-            self.masked = ""
-            return False
-        known, self.masked = self.masked, masked_hash(text, error=True).hex()
-        self.misses = 0 if known == self.masked else self.misses + bool(known)
-        return known == self.masked
+        if not text[_SHAPE_CHARS:]:
+            return UNKNOWN
+        both_ends = text if not text[2 * _END_CHARS :] else text[:_END_CHARS] + text[-_END_CHARS:]
+        data = both_ends.encode("utf-8", "replace").translate(None, _IN_IDS)
+        head, words = crc32(data[:_SHAPE_CHARS]).to_bytes(4, "big"), crc32(data).to_bytes(4, "big")
+        size, tries, masked = (len(text) // _MORE_CHARS & 0xFFFF).to_bytes(2, "big"), 0, _NOT_MASKED
+        if head in self.shown:
+            alike = []
+            for at in range(0, len(self.shown), _ENTRY):
+                one = self.shown[at : at + _ENTRY]
+                if one[:4] == head and (one[4:8] == words or one[8:10] == size):
+                    alike += (one,)
+                    tries = one[10]
+            if alike and (tries < _TRIES or index % _RETRY_STEPS < _RETRIES):
+                masked = masked_hash(text, error=True)
+                for one in alike:
+                    if one[11:19] == masked and len(_NOT_IN_IDS.findall(data)) >= _LETTERS:
+                        self.shown = self.shown.replace(one, one[:10] + b"\0" + one[11:])
+                        return one[19:]
+                    if one[11:19] != _NOT_MASKED:
+                        tries = one[10] + 1
+        entry = head + words + size + bytes((min(tries, _TRIES),)) + masked + symbol
+        self.shown = (self.shown + entry)[-_KEPT_SHAPES * _ENTRY :]
+        return UNKNOWN
+
+    def to_plain(self) -> dict[str, Any]:
+        """As of any plain value; bytes in hex."""
+        return {**super().to_plain(), **({"shown": self.shown.hex()} if self.shown else {})}
+
+    @classmethod
+    def from_plain(cls, data: Mapping[str, Any]) -> SameResultRun:
+        """Restore ``to_plain``."""
+        one = super().from_plain(data)
+        one.shown = bytes.fromhex(data.get("shown", ""))
+        return one
 
 
 BATCH_MASK: Final = 0xFFFF

@@ -112,8 +112,15 @@ class Reader:
         unread = seen.signature is None and not by_guard and not seen.progress and seen.outcome != EMPTY
         if unread and step.result and reads_as_error(step.result, seen.values):
             seen.signature = signature_of(seen)
-        if run.same_results.update(seen, previous) and not seen.result_changed:
-            seen.progress = previous < 0 and changes_database(step.args, step.result or "")
+        if step.result and not step.stated and seen.result and seen.result not in run.history.results:
+            known = run.same_results.known_as(run.index, step.result, seen.result)
+            if known:
+                seen.result = known
+                if seen.form not in run.history.forms:
+                    seen.listed = UNKNOWN  # no list of hits, but lines that hold an id
+                if not seen.result_changed:
+                    seen.progress = previous < 0 and changes_database(step.args, step.result)
+        run.same_results.update(seen, previous)
         seen.may_measure = run.last_timed >= 0 and seen.index - run.last_timed < _LAP_OF_MEASURES
         if not seen.progress:
             weigh(run, seen, policy, self.settings.poll_patience)
