@@ -98,7 +98,8 @@ class Inquiry(Plain):
     """The current series of unproductive calls of one tool. Checksums only, bounded.
 
     Attributes:
-        tool: name, case-folded; answer: what all newest answers have in common; empty without one.
+        tool: name, case-folded; answer: what all newest answers have in common, the words of the
+            requests aside; empty without one. result: symbol of the newest of these answers, hex.
         count: number of different calls in a row with this answer, without progress in between; first: index of the
             first of them; entries: how many of them asked for something that was not asked for before.
         calls: those calls (the newest eight).
@@ -111,12 +112,12 @@ class Inquiry(Plain):
     """
 
     __slots__ = (
-        "answer", "calls", "count", "entries", "first", "found", "items", "paired", "parts", "places", "seen", "tool",
-        "values",
+        "answer", "calls", "count", "entries", "first", "found", "items", "paired", "parts", "places", "result", "seen",
+        "tool", "values",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.tool = self.answer = ""
+        self.tool = self.answer = self.result = ""
         self.count = self.entries = self.items = self.paired = 0
         self.first = -1
         self.calls: tuple[str, ...] = ()
@@ -168,9 +169,12 @@ class Inquiry(Plain):
         item = self._is_item(texts, requests) or (bool(handed) and self._is_written_anew(handed))
         paired = self._combines(texts, requests) and seen.signature is None  # a name that is refused may be a guess
         entry = (self._ask(texts, requests, found=self.has_found(seen.tool)) and not nearby) or further or paired
-        if answer != self.answer:
-            self.answer, self.count, self.entries, self.items, self.paired = answer, 0, 0, 0, 0
+        result = seen.result.hex()
+        # without the words of the request, one result leaves another answer where its own words are asked for
+        if answer != self.answer and (result != self.result or not self.answer or answer[:1] == "="):
+            self.count = self.entries = self.items = self.paired = 0
             self.first, self.calls = seen.index, ()
+        self.answer, self.result = answer, result
         name = seen.call.hex()
         if name not in self.calls:
             self.count += not seen.same_batch or not self.count

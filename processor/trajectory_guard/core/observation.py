@@ -16,7 +16,7 @@ from trajectory_guard.core.plain import Plain
 from trajectory_guard.core.restatement import restates
 from trajectory_guard.core.result_text import carries_content, describes_state, is_acknowledgement, values_of
 from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS, StepRecord
-from trajectory_guard.core.tools import endpoint_of, is_communication, is_lookup, moves_cursor, scrolls
+from trajectory_guard.core.tools import endpoint_of, is_lookup, is_thinking, moves_cursor, scrolls
 
 MAX_DENIALS: Final = 8
 """Refusals of one call that are remembered, and calls with refusals."""
@@ -25,7 +25,7 @@ _IN_IDS: Final = b"0123456789abcdefABCDEF"
 _SHAPE_CHARS: Final = 24
 """Shorter results are values: an id or a figure may be all there is to them."""
 _NOT_IN_IDS: Final = re.compile(rb"[g-zG-Z\x80-\xff]")
-_LETTERS: Final = 16
+_LETTERS: Final = 12
 """A result with fewer letters beside its ids and figures is made of them: a checksum, a dump of memory."""
 _END_CHARS: Final = 2_048
 _TRIES: Final = 2
@@ -93,7 +93,7 @@ class SameResultRun(Plain):
         if result != self.result and self.result:
             if not seen.step.args and not seen.progress and seen.made > 1:
                 return  # a look that shows what it showed before ends no series
-            if is_communication(seen.step.tool_name):
+            if is_thinking(seen.step.tool_name):
                 return  # nor does a thought
         if result != self.result:
             self.result, self.first, self.distinct, self.calls, self.tools = result, seen.index, 0, (), ()

@@ -42,6 +42,7 @@ from trajectory_guard.core.tools import (
     is_handoff,
     is_lookup,
     is_path,
+    is_thinking,
     makes_something,
     takes_a_batch,
 )
@@ -124,7 +125,7 @@ class Reader:
         seen.may_measure = run.last_timed >= 0 and seen.index - run.last_timed < _LAP_OF_MEASURES
         if not seen.progress:
             weigh(run, seen, policy, self.settings.poll_patience)
-        if step.model_scope is None:
+        if step.model_scope is None and not (is_thinking(step.tool_name) and run.inquiry.tool not in ("", seen.tool)):
             self._count_old_states(run, seen)
             _inquire(run, seen)
         run.failure = checksum(seen.signature or "") if seen.outcome == ERROR else NO_FAILURE

@@ -95,6 +95,17 @@ def is_communication(tool: str) -> bool:
     return bool(words) and words[0] in _COMMUNICATION
 
 
+def is_thinking(tool: str) -> bool:
+    """Whether a tool only writes down a thought of the agent, so that the steps around it are one series.
+
+    >>> is_thinking("sequentialthinking"), is_thinking("think"), is_thinking("note")
+    (True, True, False)
+    """
+    words = _words(tool)
+    return bool(words) and words[0] in _THINKING
+
+
+_THINKING: Final = frozenset(_PURPOSES["thinking"])
 _WAITING: Final = frozenset(_PURPOSES["waiting"])
 
 
