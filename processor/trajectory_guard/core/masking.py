@@ -57,7 +57,7 @@ _TMP: Final = r"(?P<tmp>(?:/private)?/(?:var/)?tmp/[^\s'\"<>|:,)]+|\\Temp\\[^\s'
 _TMP_INSIDE: Final = _TMP.replace("<tmp>", "<tmp_>")
 _ADDRESS: Final = r"(?P<addr>\b0x[0-9a-fA-F]{4,}\b)"
 _HEX: Final = (
-    r"(?P<hex>\b(?=[0-9a-f]{7})(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b"
+    r"(?P<hex>(?<![^\W_])(?=[0-9a-f]{7})(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}(?![^\W_])"
     r"|\b(?=[0-9A-F]{12})(?=[0-9A-F]*\d)(?=[0-9A-F]*[A-F])[0-9A-F]{12,64}\b"
     r"|\b[a-z]{2,8}_(?=[A-Za-z]{0,64}\d)[0-9A-Za-z]{16,64}\b)"
 )

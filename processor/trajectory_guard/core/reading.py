@@ -255,6 +255,8 @@ class Reader:
             if seen.noisy and seen.outcome == SUCCESS and measures((step.result or "").strip()):
                 run.last_timed = seen.index
             seen.progress = seen.result_changed = not (seen.noisy or put_off) and seen.outcome != DENIED
+            if seen.outcome == ERROR and seen.result in history.results:
+                seen.progress = False
             if seen.result_changed or put_off:
                 seen.form = UNKNOWN
         if seen.progress or not seen.result:
