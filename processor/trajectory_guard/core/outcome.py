@@ -314,7 +314,8 @@ _PATHS: Final = re.compile(
     r"|\b[\w-]{1,80}\.(?:py|js|ts|go|rs|java|c|cpp|h|json|ya?ml|txt|md)\b"
 )
 _CODES: Final = re.compile(
-    r"\b(?:(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{6}|(?=[0-9A-Z]{8})(?:[A-Z]+\d+[A-Z]|\d+[A-Z]+\d)[0-9A-Z]{0,62})\b"
+    r"(?<![^\W_])(?:(?=[a-f]{0,16}\d)(?=\d{0,16}[a-f])[0-9a-f]{5,16}"
+    r"|(?=[0-9A-Z]{8})(?:[A-Z]+\d+[A-Z]|\d+[A-Z]+\d)[0-9A-Z]{0,62})(?![^\W_])"
 )
 """Ids of requests and queues, or part numbers, which are no more of the class of an error than names are."""
 _NUMBERS: Final = re.compile(r"\d+(?:[.,]\d+)*")

@@ -27,6 +27,7 @@ from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import WORD
 from trajectory_guard.core.steps import ERROR, SUCCESS
 from trajectory_guard.core.text import both_ends
+from trajectory_guard.core.tools import is_thinking
 
 _COUNT: Final = 3
 _WINDOW: Final = 10
@@ -177,9 +178,10 @@ class ErrorStreak(Detector):
         "Check the tool's schema and error text: the agent cannot learn from it how to succeed."
     )
     thresholds: ClassVar[Mapping[str, int]] = {"failures": _COUNT, "listed": _LISTED, "hidden": _HIDDEN}
-    __slots__ = ("fails", "fruitless", "lists", "recent", "streak")
+    __slots__ = ("acted_at", "fails", "fruitless", "lists", "recent", "streak")
 
     def __init__(self) -> None:
+        self.acted_at = -1  # the newest step that neither failed nor was a thought
         self.recent: tuple[_Failure, ...] = ()
         self.fruitless: tuple[_Failure, ...] = ()  # commands that failed since one brought something new
         self.streak = _Streak()
@@ -189,6 +191,8 @@ class ErrorStreak(Detector):
     def update(self, seen: Observation) -> DetectionResult | None:
         """Count failures of one class among the last steps."""
         if seen.signature is None:
+            if self.recent and not is_thinking(seen.step.tool_name):
+                self.acted_at = seen.index
             if self.lists and seen.made < 2 and seen.outcome == SUCCESS:
                 self._note_entry(seen)
             if self.fails:
@@ -199,8 +203,8 @@ class ErrorStreak(Detector):
             return None
         if seen.signature == UNSTATED:
             return self._of_unknown_cause(seen)
-        if seen.result_changed:  # the same command fails otherwise than before, as tests do that are being mended
-            tool = _digest(seen.tool)
+        if seen.result_changed and not self._knows(seen):
+            tool = _digest(seen.tool)  # the same command fails otherwise than before, as tests do that are being mended
             self.recent = tuple(one for one in self.recent if one.tool != tool)
             if seen.failed_alike_at:
                 return self._found_at(seen, 1.0, seen.failed_alike_at, Certainty.ACKNOWLEDGED)
@@ -229,6 +233,15 @@ class ErrorStreak(Detector):
         unseen = not seen.call and seen.certainty is not Certainty.WAITING
         failing = self._of_one_tool(seen) if unseen else None
         return found or (self._of_every_tool(seen) if self.streak.several else None) or failing
+
+    def _knows(self, seen: Observation) -> bool:
+        """Whether a step failed as this one does, and nothing was done since but to fail and to think.
+
+        Where this very call failed in these words the last time, the figures in them may have got better.
+        """
+        key, call = _key(seen), seen.call.hex()
+        last = [one.key for one in self.recent if one.call == call][-1:]
+        return last != [key] and any(one.key == key and one.at > self.acted_at for one in self.recent)
 
     def _note_entry(self, seen: Observation) -> None:
         """A new call succeeded: entries of the same list that failed before it are no series of tries."""
@@ -302,7 +315,7 @@ class ErrorStreak(Detector):
 
     def _failure(self, seen: Observation, entry: str, *, program: bool) -> _Failure:
         text = both_ends(seen.step.result or "", _SEARCHED_CHARS)
-        key = _digest(f"{seen.name}\0{seen.signature}")  # whatever endpoint: a host that is gone fails at all
+        key = _key(seen)
         passing = seen.certainty is Certainty.WAITING
         named = not seen.killed and _names_argument(seen, text)
         anew = seen.asks_anew and seen.request not in [one.request for one in self.recent if one.key == key]
@@ -390,11 +403,11 @@ class ErrorStreak(Detector):
             return None
         tables = (self.recent, self.fruitless, self.fails, self.lists)
         failures = [[list(one) for one in kept] for kept in tables]
-        return [*failures, list(self.streak)]
+        return [self.acted_at, *failures, list(self.streak)]
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
-        recent, fruitless, fails, lists, (*streak, steps) = data
+        self.acted_at, recent, fruitless, fails, lists, (*streak, steps) = data
         self.lists = tuple(map(EntryList._make, lists))
         self.recent, self.fruitless = tuple(map(_restored, recent)), tuple(map(_restored, fruitless))
         self.fails = tuple([_FailingTool(tool, error, batch, tuple(at)) for tool, error, batch, at in fails])
@@ -439,6 +452,11 @@ def _guesses(args: Any, asked: Container[int]) -> bool:
 
 _GUESS_CHARS: Final = 40
 _GUESS: Final = re.compile(rf"\A[^\s/\\]{{0,{_GUESS_CHARS}}}\Z")
+
+
+def _key(seen: Observation) -> str:
+    """Tool and error class, whatever the endpoint: a host that is gone fails at all."""
+    return _digest(f"{seen.name}\0{seen.signature}")
 
 
 def _digest(text: str) -> str:
