@@ -57,11 +57,11 @@ _TMP: Final = r"(?P<tmp>(?:/private)?/(?:var/)?tmp/[^\s'\"<>|:,)]+|\\Temp\\[^\s'
 _TMP_INSIDE: Final = _TMP.replace("<tmp>", "<tmp_>")
 _ADDRESS: Final = r"(?P<addr>\b0x[0-9a-fA-F]{4,}\b)"
 _HEX: Final = (
-    r"(?P<hex>\b(?=[0-9a-f]{6})(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{6,64}\b"
+    r"(?P<hex>\b(?=[0-9a-f]{7})(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b"
     r"|\b(?=[0-9A-F]{12})(?=[0-9A-F]*\d)(?=[0-9A-F]*[A-F])[0-9A-F]{12,64}\b"
     r"|\b[a-z]{2,8}_(?=[A-Za-z]{0,64}\d)[0-9A-Za-z]{16,64}\b)"
 )
-_HEX_INSIDE: Final = r"(?P<hex__>(?<=_)(?=[a-f]{0,16}\d)(?=\d{0,16}[a-f])[0-9a-f]{6,16}(?![^\W_]))"
+_HEX_INSIDE: Final = r"(?P<hex__>(?<=_)(?=[a-f]{0,16}\d)(?=\d{0,16}[a-f])[0-9a-f]{7,16}(?![^\W_]))"
 _LONG_HEX: Final = r"(?P<hex>\b(?=[0-9a-fA-F]{16})(?=[0-9a-fA-F]*\d)(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{16,64}\b)"
 RANDOM: Final = (
     r"(?P<hex_>(?<![^\W_])(?=\w{16})(?:[A-Za-z]{1,12}_){0,2}(?=[A-Za-z]{0,12}\d)(?=[A-Za-z0-9]{16})"

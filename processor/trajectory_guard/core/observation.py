@@ -16,7 +16,7 @@ from trajectory_guard.core.plain import Plain
 from trajectory_guard.core.restatement import restates
 from trajectory_guard.core.result_text import carries_content, describes_state, is_acknowledgement, values_of
 from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS, StepRecord
-from trajectory_guard.core.tools import endpoint_of, is_lookup, is_thinking, moves_cursor, scrolls
+from trajectory_guard.core.tools import changes_database, endpoint_of, is_lookup, is_thinking, moves_cursor, scrolls
 
 MAX_DENIALS: Final = 8
 """Refusals of one call that are remembered, and calls with refusals."""
@@ -108,6 +108,22 @@ class SameResultRun(Plain):
         if seen.tool not in self.tools:
             self.tools = (*self.tools[1 - _KEPT_TOOLS :], seen.tool)
 
+    def recognise(self, seen: Observation, previous: int, *, is_new: bool) -> None:
+        """Let a result stand for a newer one that it repeats but for volatile parts: then it is nothing new.
+
+        Parameters:
+            previous: as for ``update``; is_new: no result had this form without the words of its request.
+        """
+        result = seen.step.result or ""
+        known = self.known_as(seen.index, result, seen.result)
+        if not known:
+            return
+        seen.result = known
+        if is_new:
+            seen.listed = UNKNOWN  # no list of hits, but lines that hold an id
+        if not seen.result_changed:
+            seen.progress = previous < 0 and changes_database(seen.step.args, result)
+
     def known_as(self, index: int, text: str, symbol: Symbol) -> Symbol:
         """The symbol of a newer result that differs from this one in nothing but volatile parts; else ``UNKNOWN``.
 
@@ -124,7 +140,7 @@ class SameResultRun(Plain):
         head, words = crc32(data[:_SHAPE_CHARS]).to_bytes(4, "big"), crc32(data).to_bytes(4, "big")
         size, tries, masked = (len(text) // _MORE_CHARS & 0xFFFF).to_bytes(2, "big"), 0, _NOT_MASKED
         if head in self.shown:
-            alike = []
+            alike: list[bytes] = []
             for at in range(0, len(self.shown), _ENTRY):
                 one = self.shown[at : at + _ENTRY]
                 if one[:4] == head and (one[4:8] == words or one[8:10] == size):

@@ -114,13 +114,7 @@ class Reader:
         if unread and step.result and reads_as_error(step.result, seen.values):
             seen.signature = signature_of(seen)
         if step.result and not step.stated and seen.result and seen.result not in run.history.results:
-            known = run.same_results.known_as(run.index, step.result, seen.result)
-            if known:
-                seen.result = known
-                if seen.form not in run.history.forms:
-                    seen.listed = UNKNOWN  # no list of hits, but lines that hold an id
-                if not seen.result_changed:
-                    seen.progress = previous < 0 and changes_database(step.args, step.result)
+            run.same_results.recognise(seen, previous, is_new=seen.form not in run.history.forms)
         run.same_results.update(seen, previous)
         seen.may_measure = run.last_timed >= 0 and seen.index - run.last_timed < _LAP_OF_MEASURES
         if not seen.progress:
@@ -241,8 +235,7 @@ class Reader:
             seen.form = UNKNOWN
             return
         if other and not history.returned(seen.call, seen.result):
-            failed_before = seen.in_a_row and run.failure != NO_FAILURE
-            failed_again = failed_before and seen.outcome == ERROR and not step.stated
+            failed_again = seen.in_a_row and run.failure != NO_FAILURE and seen.outcome == ERROR and not step.stated
             seen.fails_otherwise = failed_again and checksum(seen.signature or "") != run.failure
             put_off = not seen.in_a_row and _is_put_off_again(run, seen) and not _has_advanced(state, seen)
             exact = seen.result
@@ -254,9 +247,8 @@ class Reader:
             seen.noisy = history.results[previous] == seen.result or seen.result not in (exact, UNKNOWN)
             if seen.noisy and seen.outcome == SUCCESS and measures((step.result or "").strip()):
                 run.last_timed = seen.index
-            seen.progress = seen.result_changed = not (seen.noisy or put_off) and seen.outcome != DENIED
-            if seen.outcome == ERROR and seen.result in history.results:
-                seen.progress = False
+            seen.result_changed = not (seen.noisy or put_off) and seen.outcome != DENIED
+            seen.progress = seen.result_changed and not (seen.outcome == ERROR and seen.result in history.results)
             if seen.result_changed or put_off:
                 seen.form = UNKNOWN
         if seen.progress or not seen.result:

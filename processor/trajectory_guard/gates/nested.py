@@ -10,9 +10,10 @@ from __future__ import annotations
 import types
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from functools import cached_property, partial, wraps
+from inspect import isasyncgenfunction, isgeneratorfunction
 from typing import Any, Final
 
 from langchain_core.runnables import Runnable, RunnableBinding, RunnableConfig, RunnableLambda, RunnableSequence
@@ -128,19 +129,45 @@ def intercept() -> None:
 
 
 def _intercepted(method: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(method)
-    def run(self: Any, *args: Any, **options: Any) -> Any:
-        how = _how.get()
-        if how is not None:
-            nested, entered_guarded = how
-            try:
-                self = nested.twin(self, entered_guarded=entered_guarded)
-            except Exception:  # noqa: BLE001  an error of ours must not cost the host its run
-                nested.contain()
-        return method(self, *args, **options)
+    """``method`` for the guarded copy of its graph, as a generator of the same kind: callers look at the kind."""
+    if isasyncgenfunction(method):
 
+        @wraps(method)
+        async def run_async(self: Any, *args: Any, **options: Any) -> Any:
+            async with aclosing(method(_guarded(self), *args, **options)) as parts:
+                async for part in parts:
+                    yield part
+
+        run: Callable[..., Any] = run_async
+    elif isgeneratorfunction(method):
+
+        @wraps(method)
+        def run_sync(self: Any, *args: Any, **options: Any) -> Any:
+            return (yield from method(_guarded(self), *args, **options))
+
+        run = run_sync
+    else:  # somebody else's wrapper, which returns a generator
+
+        @wraps(method)
+        def run_any(self: Any, *args: Any, **options: Any) -> Any:
+            return method(_guarded(self), *args, **options)
+
+        run = run_any
     setattr(run, _TWIN, True)
     return run
+
+
+def _guarded(graph: Any) -> Any:
+    """The guarded copy of a graph that is called by a guarded one; else the graph itself."""
+    how = _how.get()
+    if how is None:
+        return graph
+    nested, entered_guarded = how
+    try:
+        return nested.twin(graph, entered_guarded=entered_guarded)
+    except Exception:  # noqa: BLE001  an error of ours must not cost the host its run
+        nested.contain()
+        return graph
 
 
 class CoveringNode(PregelNode):
