@@ -29,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 test: $(STAMP) ## the tests, without the slow ones
 	$(PYTEST) --dist=worksteal -m "not slow"
 
-test-slow: $(STAMP) ## fault matrix, real instrumentations, Prometheus; property tests with six times the examples
+test-slow: $(STAMP) ## fault matrix, real instrumentations, Prometheus; property tests with four times the examples
 	$(PYTEST) --dist=loadfile -m "slow or hypothesis" --hypothesis-profile=thorough
 
 test-all: test test-slow ## both

@@ -23,7 +23,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 # ``make test-slow`` runs every property with these, so the fast part needs no more than a few.
-settings.register_profile("thorough", settings.get_profile("repeatable"), max_examples=180)
+settings.register_profile("thorough", settings.get_profile("repeatable"), max_examples=120)
 settings.load_profile("repeatable")
 
 # Modules, tests and their parameters stay to the end. Looking through them again and again for garbage took a third of

@@ -466,3 +466,11 @@ def test_a_conversation_that_is_named_later_takes_over_the_newest_call() -> None
             board.join(trace, "c")
         board.observe(step._replace(trajectory_id="c" if at else trace))
     assert board.last_verdict("c") is not None
+
+
+def test_what_the_code_of_a_tool_asks_a_model_is_no_loop_of_the_agent(tmp_path: Path) -> None:
+    votes = [chat(f"vote{at}", at=1.0 + at, parent="classify") for at in range(9)]
+    requests = below_agent(*votes, found_tool("classify", 0.0, dur=20.0))
+
+    for found in (in_process(requests), replayed(requests, tmp_path), score_all(requests), score_all(requests[::-1])):
+        assert not [one for one in found.values() if one.intervenes]

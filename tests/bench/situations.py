@@ -36,6 +36,7 @@ SETS: Final = (
     "seventeenth",
     "eighteenth",
     "nineteenth",
+    "twentieth",
     "attacked",
 )
 """See ``tests/data/README.md``: which of them the rules were tuned on."""

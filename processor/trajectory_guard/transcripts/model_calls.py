@@ -74,7 +74,7 @@ def model_call(
     if answer is None:
         return None
     ancestors, dialect = list(above()), dialect_of(span, table)
-    if _is_of_tool(ancestors, table):
+    if is_of_tool(ancestors, table):
         return None
     asked_before = _asked_before(span, answer, table) if answer else None
     return StepRecord(
@@ -99,7 +99,7 @@ def model_call(
     )
 
 
-def _is_of_tool(ancestors: Iterable[SpanView], table: DialectTable) -> bool:
+def is_of_tool(ancestors: Iterable[SpanView], table: DialectTable) -> bool:
     """Whether the code of a tool asks the model, as for votes: such calls are not the agent's."""
     for one in ancestors:
         if is_agent_span(one, table):
