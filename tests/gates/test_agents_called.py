@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from inspect import isasyncgenfunction, isgeneratorfunction
 from types import SimpleNamespace
 from typing import Any
 
@@ -204,3 +205,10 @@ def test_graphs_are_intercepted_once() -> None:
     before = Pregel.stream, Pregel.astream
     intercept()
     assert (Pregel.stream, Pregel.astream) == before
+
+
+def test_running_a_graph_stays_a_generator_of_its_kind_once_a_gate_exists() -> None:
+    intercept()
+
+    assert isgeneratorfunction(Pregel.stream)
+    assert isasyncgenfunction(Pregel.astream)

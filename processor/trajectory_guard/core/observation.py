@@ -128,7 +128,7 @@ class SameResultRun(Plain):
         """The symbol of a newer result that differs from this one in nothing but volatile parts; else ``UNKNOWN``.
 
         Masking every result would cost too much: it begins at the second one of a shape, so that the third is the first
-        that can be recognised. Where results of one shape differed, only a quarter of the steps is compared again.
+        that can be recognised. Where results of one shape differed, only three of sixteen steps are compared again.
 
         Parameters:
             index: of the step in its run; text, symbol: its result, which is remembered unless it is recognised.

@@ -33,7 +33,8 @@ class SameAnswer(Detector):
     page, offset or hour, or follows a cursor, thirty in a row count, and slowly eight empty ones where pages before
     them held something, or six pages that list the same things: not if other answers hold ids or checksums, which may
     be what was asked for. Messages, single values, actions and commands that return nothing at all, and answers that
-    may acknowledge an action count, slowly, from the 120th in order on. Errors have rules of their own.
+    may acknowledge an action count, slowly, from the 120th in order on; where a tool without the name of a look-up
+    answers in one line, they may be nudged before. Errors have rules of their own.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> fires("same_answer", (f"ocr(image=scan.png, dpi={dpi}) -> [empty] []" for dpi in (150, 200, 300, 400, 600, 96)))
