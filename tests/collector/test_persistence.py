@@ -232,6 +232,18 @@ async def test_a_full_disk_loses_no_change() -> None:
     assert len(disk.spaces["trajectories"]) == 1
 
 
+async def test_a_disk_that_stays_full_costs_one_state_a_trajectory() -> None:
+    disk = Disk()
+    scorer = new_scorer()
+    saver = StateWriter(scorer, disk, 60.0)
+    await saver.restore()
+    disk.full = True
+    for one in loop(5):
+        scorer.score(request(one))
+        await saver.save()
+    assert len(saver._unsaved["trajectories"]) == 1
+
+
 async def test_evicted_trajectories_leave_the_disk() -> None:
     from trajectory_guard.config import GuardConfig
 

@@ -66,7 +66,8 @@ class StateWriter:
         self._scorer = scorer
         self._store = store
         self._interval_s = interval_s
-        self._unsaved: dict[str, Rows] = {_TRAJECTORIES: [], _TRACES: []}
+        # by key: while the disk is full, a newer state takes the place of an older one
+        self._unsaved: dict[str, dict[bytes, bytes | None]] = {_TRAJECTORIES: {}, _TRACES: {}}
         self._wal_ids: deque[tuple[float, int]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._saving = asyncio.Lock()
@@ -114,7 +115,7 @@ class StateWriter:
             for key, data in trajectories:
                 if not self._restore_one(data):
                     unreadable += 1
-                    self._unsaved[_TRAJECTORIES].append((key, None))  # else each start would report it again
+                    self._unsaved[_TRAJECTORIES][key] = None  # else each start would report it again
                 yield
             if unreadable:
                 _log.error("queue.storage: %d of %d trajectories start empty", unreadable, len(trajectories))
@@ -184,15 +185,15 @@ class StateWriter:
         wal_id = self._store.last_wal_id
         changed, gone = self._scorer.registry.take_changes()
         for at in range(0, len(changed), _SLICE):  # in slices: requests are scored in between
-            self._unsaved[_TRAJECTORIES] += self._rows(changed[at : at + _SLICE], wal_id)
+            self._unsaved[_TRAJECTORIES].update(self._rows(changed[at : at + _SLICE], wal_id))
             await asyncio.sleep(0)
-        self._unsaved[_TRAJECTORIES] += [(key_bytes(key), None) for key in gone]
+        self._unsaved[_TRAJECTORIES].update((key_bytes(key), None) for key in gone)
         traces = self._scorer.identifier.traces
         links, traces.changed = traces.changed or {}, {}
-        self._unsaved[_TRACES] += [
+        self._unsaved[_TRACES].update(
             (trace_id, name.encode("utf-8", "replace") if name is not None else None)
             for trace_id, name in links.items()
-        ]
+        )
         try:
             await self._write(_TRACES, 0)
             await self._write(_TRAJECTORIES, self._covered(wal_id))
@@ -202,9 +203,8 @@ class StateWriter:
             )
 
     async def _write(self, space: str, wal_up_to: int) -> None:
-        rows = self._unsaved[space]
-        await self._store.checkpoint(space, list(dict(rows).items()), wal_up_to)
-        self._unsaved[space] = []
+        await self._store.checkpoint(space, list(self._unsaved[space].items()), wal_up_to)
+        self._unsaved[space] = {}
 
     def _covered(self, wal_id: int) -> int:
         """The newest write-ahead row that is old enough to delete, given that the states cover all up to ``wal_id``."""
