@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 from zlib import crc32
 
 from trajectory_guard.core.certainty import PACE, Certainty
@@ -16,6 +15,7 @@ from trajectory_guard.core.plain import Plain
 from trajectory_guard.core.restatement import restates
 from trajectory_guard.core.result_text import carries_content, describes_state, is_acknowledgement, values_of
 from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS, StepRecord
+from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.tools import changes_database, endpoint_of, is_lookup, is_thinking, moves_cursor, scrolls
 
 MAX_DENIALS: Final = 8
@@ -27,15 +27,21 @@ _SHAPE_CHARS: Final = 24
 _NOT_IN_IDS: Final = re.compile(rb"[g-zG-Z\x80-\xff]")
 _LETTERS: Final = 12
 """A result with fewer letters beside its ids and figures is made of them: a checksum, a dump of memory."""
-_END_CHARS: Final = 2_048
+_READ_CHARS: Final = 4_096
 _TRIES: Final = 2
 _RETRY_STEPS: Final = 16
 _RETRIES: Final = 3
 _KEPT_SHAPES: Final = 8
 _MORE_CHARS: Final = 64
 _NOT_MASKED: Final = bytes(8)
+_WORDS: Final = 4
+_SIZE: Final = 8
+_TRIED: Final = 10
+_MASKED: Final = 11
+_SYMBOL: Final = 19
 _ENTRY: Final = 27
-"""Bytes of what is remembered of a result."""
+"""Where the parts begin of what is remembered of a result, and where it ends: ``SameResultRun.shown``."""
+_COUNTS: Final = (b"\0", b"\1", b"\2")
 _KEPT_CALLS: Final = 5
 _KEPT_TOOLS: Final = 4
 
@@ -90,12 +96,10 @@ class SameResultRun(Plain):
             self.distinct, self.different, self.calls, self.tools = 0, 0, (), ()
             return
         result = (seen.listed or seen.result).hex()
-        if result != self.result and self.result:
-            if not seen.step.args and not seen.progress and seen.made > 1:
-                return  # a look that shows what it showed before ends no series
-            if is_thinking(seen.step.tool_name):
-                return  # nor does a thought
         if result != self.result:
+            looks_again = not seen.step.args and not seen.progress and seen.made > 1
+            if self.result and (looks_again or is_thinking(seen.step.tool_name)):
+                return  # neither a look that shows what it showed before nor a thought ends a series
             self.result, self.first, self.distinct, self.calls, self.tools = result, seen.index, 0, (), ()
             self.different = 0
         name = seen.call.hex()
@@ -109,7 +113,7 @@ class SameResultRun(Plain):
             self.tools = (*self.tools[1 - _KEPT_TOOLS :], seen.tool)
 
     def recognise(self, seen: Observation, previous: int, *, is_new: bool) -> None:
-        """Let a result stand for a newer one that it repeats but for volatile parts: then it is nothing new.
+        """Let a result that repeats an earlier one but for volatile parts stand for that: then it is nothing new.
 
         Parameters:
             previous: as for ``update``; is_new: no result had this form without the words of its request.
@@ -125,49 +129,39 @@ class SameResultRun(Plain):
             seen.progress = previous < 0 and changes_database(seen.step.args, result)
 
     def known_as(self, index: int, text: str, symbol: Symbol) -> Symbol:
-        """The symbol of a newer result that differs from this one in nothing but volatile parts; else ``UNKNOWN``.
+        """The symbol of one of the newest results if this one differs from it in nothing but volatile parts.
 
-        Masking every result would cost too much: it begins at the second one of a shape, so that the third is the first
-        that can be recognised. Where results of one shape differed, only three of sixteen steps are compared again.
+        Else it is ``UNKNOWN``. Masking every result would cost too much: it begins at the second one of a shape, so
+        that the third is the first that can be recognised. Where results of one shape differed, only three of sixteen
+        steps are compared again.
 
         Parameters:
             index: of the step in its run; text, symbol: its result, which is remembered unless it is recognised.
         """
         if not text[_SHAPE_CHARS:]:
             return UNKNOWN
-        both_ends = text if not text[2 * _END_CHARS :] else text[:_END_CHARS] + text[-_END_CHARS:]
-        data = both_ends.encode("utf-8", "replace").translate(None, _IN_IDS)
-        head, words = crc32(data[:_SHAPE_CHARS]).to_bytes(4, "big"), crc32(data).to_bytes(4, "big")
-        size, tries, masked = (len(text) // _MORE_CHARS & 0xFFFF).to_bytes(2, "big"), 0, _NOT_MASKED
-        if head in self.shown:
-            alike: list[bytes] = []
-            for at in range(0, len(self.shown), _ENTRY):
-                one = self.shown[at : at + _ENTRY]
-                if one[:4] == head and (one[4:8] == words or one[8:10] == size):
-                    alike += (one,)
-                    tries = one[10]
-            if alike and (tries < _TRIES or index % _RETRY_STEPS < _RETRIES):
-                masked = masked_hash(text, error=True)
-                for one in alike:
-                    if one[11:19] == masked and len(_NOT_IN_IDS.findall(data)) >= _LETTERS:
-                        self.shown = self.shown.replace(one, one[:10] + b"\0" + one[11:])
-                        return one[19:]
-                    if one[11:19] != _NOT_MASKED:
-                        tries = one[10] + 1
-        entry = head + words + size + bytes((min(tries, _TRIES),)) + masked + symbol
-        self.shown = (self.shown + entry)[-_KEPT_SHAPES * _ENTRY :]
+        data = both_ends(text, _READ_CHARS).encode("utf-8", "replace").translate(None, _IN_IDS)
+        size = len(text) // _MORE_CHARS & 0xFFFF
+        shape = (crc32(data[:_SHAPE_CHARS]) << 48 | crc32(data) << 16 | size).to_bytes(_TRIED, "big")
+        head, words, length, masked = shape[:_WORDS], shape[_WORDS:_SIZE], shape[_SIZE:], _NOT_MASKED
+        end = len(self.shown) if head in self.shown else 0
+        entries = [self.shown[at : at + _ENTRY] for at in range(0, end, _ENTRY)]
+        alike = [
+            one
+            for one in entries
+            if one[:_WORDS] == head and (one[_WORDS:_SIZE] == words or one[_SIZE:_TRIED] == length)
+        ]
+        tries = alike[-1][_TRIED] if alike else 0
+        if alike and (tries < _TRIES or index % _RETRY_STEPS < _RETRIES):
+            masked = masked_hash(text, error=True)
+            for one in alike:
+                if one[_MASKED:_SYMBOL] == masked and len(_NOT_IN_IDS.findall(data)) >= _LETTERS:
+                    self.shown = self.shown.replace(one, one[:_TRIED] + b"\0" + one[_MASKED:])
+                    return one[_SYMBOL:]
+                if one[_MASKED:_SYMBOL] != _NOT_MASKED:
+                    tries = min(one[_TRIED] + 1, _TRIES)
+        self.shown = (self.shown + shape + _COUNTS[tries] + masked + symbol)[-_KEPT_SHAPES * _ENTRY :]
         return UNKNOWN
-
-    def to_plain(self) -> dict[str, Any]:
-        """As of any plain value; bytes in hex."""
-        return {**super().to_plain(), **({"shown": self.shown.hex()} if self.shown else {})}
-
-    @classmethod
-    def from_plain(cls, data: Mapping[str, Any]) -> SameResultRun:
-        """Restore ``to_plain``."""
-        one = super().from_plain(data)
-        one.shown = bytes.fromhex(data.get("shown", ""))
-        return one
 
 
 BATCH_MASK: Final = 0xFFFF

@@ -20,23 +20,33 @@ def fields_of(kind: type) -> tuple[str, ...]:
 
 
 class Plain:
-    """A value whose fields are its slots, each JSON-able or a tuple; made without arguments it has its defaults."""
+    """A value whose fields are its slots: JSON-able, tuples or bytes; made without arguments it has its defaults."""
 
     __slots__ = ()
 
     def to_plain(self) -> dict[str, Any]:
-        """The fields that differ from their defaults by name, JSON-able: in a young run these are few."""
+        """The fields that differ from their defaults by name, bytes in hex: in a young run these are few."""
         defaults = _defaults(type(self))  # type: ignore[arg-type]
-        return {name: value for name, default in defaults.items() if (value := getattr(self, name)) != default}
+        return {
+            name: value.hex() if type(value) is bytes else value
+            for name, default in defaults.items()
+            if (value := getattr(self, name)) != default
+        }
 
     @classmethod
     def from_plain(cls: type[_Kind], data: Mapping[str, Any]) -> _Kind:
         """Restore ``to_plain``."""
         one = cls()
-        for name in fields_of(cls):  # type: ignore[arg-type]
+        for name, default in _defaults(cls).items():  # type: ignore[arg-type]
             if name in data:
-                setattr(one, name, tuple(data[name]) if isinstance(getattr(one, name), tuple) else data[name])
+                setattr(one, name, _restored(data[name], default))
         return one
+
+
+def _restored(value: Any, default: Any) -> Any:
+    if isinstance(default, tuple):
+        return tuple(value)
+    return bytes.fromhex(value) if isinstance(default, bytes) else value
 
 
 @cache
