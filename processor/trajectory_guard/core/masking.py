@@ -102,15 +102,13 @@ _SYSLOG: Final = r"(?P<pid>(?<=[\w.-]\[)\d{1,9}(?=\]:))"
 _CELL: Final = r"(?P<cell>\b(?:In|Out) ?\[\d+\])"
 
 
-def _any(inside: str, first: str, *forms: str) -> re.Pattern[str]:
+def _any(inside: str, first: str, *forms: str, within: str) -> re.Pattern[str]:
     """One of ``forms``, tried in their order. Within a word only ``inside`` can begin: the others start at its edge.
 
     Parameters:
-        first: the characters with which one of ``forms`` can begin: at all others nothing has to be tried.
+        first, within: characters with which ``forms`` and ``inside`` can begin: at all others nothing has to be tried.
     """
-    return re.compile(
-        rf"(?<=\w)(?=[\dJFMASONDTWa-f/\\])(?:{inside})|(?<!\w)(?:(?=[{first}])(?:{'|'.join(forms)})|{RANDOM})"
-    )
+    return re.compile(rf"(?<=\w)(?=[{within}])(?:{inside})|(?<!\w)(?:(?=[{first}])(?:{'|'.join(forms)})|{RANDOM})")
 
 
 _TIMES: Final = (rf"(?P<date>{_DATE})", rf"(?P<clock>\b{_CLOCK})")
@@ -119,13 +117,13 @@ _ALL: Final = _any(
     rf"(?P<date_>{_DATE})|{_TMP_INSIDE}|{LASTED_INSIDE}|{_HEX_INSIDE}",
     r"\d#/<\\a-zA-FIJLMNOPRSTW",
     _UUID, *_TIMES, _TMP, _ADDRESS, _HEX, _EPOCH, _REF, _EXCHANGE, _COMMENT, RATE, LASTED,
-    _CELL, _ATTEMPT, _SYSLOG, _POSITION, _BUILD_STEP,
+    _CELL, _ATTEMPT, _SYSLOG, _POSITION, _BUILD_STEP, within=r"\dJFMASONDTWa-f/\\",
 )  # fmt: skip
 _NOISE: Final = _any(
     rf"(?P<date_>{_STAMP})|{_TMP_INSIDE}|{LASTED_INSIDE}",
     r"\d/<\\a-flnprstA-FIJLMNOPRSTW",
     _UUID, *_STAMPS, _TMP, _ADDRESS, _LONG_HEX, _EPOCH, _REF, _EXCHANGE, _COMMENT, RATE, _LASTED_SHORT,
-    _ATTEMPT, _SYSLOG,
+    _ATTEMPT, _SYSLOG, within=r"\dJFMASONDTW/\\",
 )  # fmt: skip
 _HAS_DIGIT: Final = re.compile(r"\d")
 
