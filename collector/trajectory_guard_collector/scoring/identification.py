@@ -31,6 +31,7 @@ from trajectory_guard.spans.extract import (
 from trajectory_guard.spans.identity import (
     all_conversation_ids,
     batch_and_task,
+    called_by_tool,
     conversation_id,
     instance_of,
     metadata_of,
@@ -38,7 +39,7 @@ from trajectory_guard.spans.identity import (
 )
 from trajectory_guard.transcripts.asked import asked_in
 from trajectory_guard.transcripts.messages import may_show_input
-from trajectory_guard.transcripts.model_calls import dialect_of, is_of_tool, model_call
+from trajectory_guard.transcripts.model_calls import dialect_of, model_call
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.scoring.calls import CALL_BYTES, read_again, read_call, revised
 from trajectory_guard_collector.scoring.items import Item, Key, StepItem, UsageItem
@@ -321,7 +322,7 @@ class Identifier:
         if missing:
             trace.wait(missing, item, self.traces.max_spans)
         of_model = item.step.model_scope is not None
-        if is_of_tool(above, self._table) if of_model else is_inner_duplicate(item.view, above, self._table):
+        if called_by_tool(above, self._table) if of_model else is_inner_duplicate(item.view, above, self._table):
             self._operations.move(item, None)
             return
         agent = item.own_agent or agent_of(item.view, above, item.dialect, self._table)

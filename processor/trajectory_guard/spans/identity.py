@@ -343,6 +343,20 @@ def nearest_instance(spans: Sequence[SpanView], table: DialectTable) -> tuple[Sp
     return None
 
 
+def called_by_tool(ancestors: Iterable[SpanView], table: DialectTable) -> bool:
+    """Whether the code of a tool made a call, as for votes of a model: then it is not the agent's.
+
+    Parameters:
+        ancestors: the spans above the call, nearest first.
+    """
+    for one in ancestors:
+        if is_agent_span(one, table):
+            return False
+        if dialect_above(one, table) is not None:
+            return True
+    return False
+
+
 @_asked_once
 def _own_label(span: SpanView, table: DialectTable) -> str | None:
     """Label of the agent instance that a span stands for; None if for none, "" if it depends on the spans above.

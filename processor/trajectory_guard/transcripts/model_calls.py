@@ -23,7 +23,7 @@ from trajectory_guard.dialects.span import CutOff, SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable, MessageKeys
 from trajectory_guard.spans.content import is_redacted
 from trajectory_guard.spans.extract import agent_of, model_name, trajectory_id
-from trajectory_guard.spans.identity import dialect_above, instance_of, is_agent_span, task_of
+from trajectory_guard.spans.identity import called_by_tool, instance_of, task_of
 from trajectory_guard.transcripts.messages import input_items, output_messages
 from trajectory_guard.transcripts.parts import read_messages
 from trajectory_guard.transcripts.spanless import family_of
@@ -74,7 +74,7 @@ def model_call(
     if answer is None:
         return None
     ancestors, dialect = list(above()), dialect_of(span, table)
-    if is_of_tool(ancestors, table):
+    if called_by_tool(ancestors, table):
         return None
     asked_before = _asked_before(span, answer, table) if answer else None
     return StepRecord(
@@ -97,16 +97,6 @@ def model_call(
         model_scope=span.scope,
         task=task_of(span, table),
     )
-
-
-def is_of_tool(ancestors: Iterable[SpanView], table: DialectTable) -> bool:
-    """Whether the code of a tool asks the model, as for votes: such calls are not the agent's."""
-    for one in ancestors:
-        if is_agent_span(one, table):
-            return False
-        if dialect_above(one, table) is not None:
-            return True
-    return False
 
 
 def dialect_of(span: SpanView, table: DialectTable = DIALECTS) -> Dialect:
