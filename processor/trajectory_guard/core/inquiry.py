@@ -94,12 +94,16 @@ def _length(parts: Iterable[int]) -> int:
     return sum([part & _MAX_LENGTH for part in parts])
 
 
+BRIEF: Final = "="
+"""Marks values among answers: equal ones tell nothing of the calls, but how the calls go on does."""
+
+
 class Inquiry(Plain):
     """The current series of unproductive calls of one tool. Checksums only, bounded.
 
     Attributes:
-        tool: name, case-folded; answer: what all newest answers have in common, the words of the
-            requests aside; empty without one. result: symbol of the newest of these answers, hex.
+        tool: name, case-folded; answer: what the newest answer has in common with those before it, the words of the
+            requests aside; empty without one; result: symbol of that answer, hex.
         count: number of different calls in a row with this answer, without progress in between; first: index of the
             first of them; entries: how many of them asked for something that was not asked for before.
         calls: those calls (the newest eight).
@@ -171,7 +175,7 @@ class Inquiry(Plain):
         entry = (self._ask(texts, requests, found=self.has_found(seen.tool)) and not nearby) or further or paired
         result = seen.result.hex()
         # without the words of the request, one result leaves another answer where its own words are asked for
-        if answer != self.answer and (result != self.result or not self.answer or answer[:1] == "="):
+        if answer != self.answer and (result != self.result or not self.answer or answer[:1] == BRIEF):
             self.count = self.entries = self.items = self.paired = 0
             self.first, self.calls = seen.index, ()
         self.answer, self.result = answer, result

@@ -12,7 +12,7 @@ from trajectory_guard.core.durations import ages_in, keep_falling, measures, tim
 from trajectory_guard.core.envelope import unfiltered
 from trajectory_guard.core.failures import complains, read_outcome, reads_as_error, signature_of
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, checksum, digest64, text_bytes
-from trajectory_guard.core.inquiry import ADVANCES
+from trajectory_guard.core.inquiry import ADVANCES, BRIEF
 from trajectory_guard.core.masking import has_traceback, masked_hash
 from trajectory_guard.core.observation import BATCH_MASK, MAX_DENIALS, Observation, call_symbol
 from trajectory_guard.core.outcome import complaint_of
@@ -63,8 +63,6 @@ from trajectory_guard.core.written import figures_of, names_file, names_path, wa
 _KEPT_FIGURES: Final = 64
 _ANSWER_WORDS: Final = 3
 _LAP_OF_MEASURES: Final = 8
-_BRIEF: Final = "="
-"""Marks values among answers: equal ones tell nothing of the calls, but how the calls go on does."""
 
 
 class Reader:
@@ -119,7 +117,8 @@ class Reader:
         seen.may_measure = run.last_timed >= 0 and seen.index - run.last_timed < _LAP_OF_MEASURES
         if not seen.progress:
             weigh(run, seen, policy, self.settings.poll_patience)
-        if step.model_scope is None and not (is_thinking(step.tool_name) and run.inquiry.tool not in ("", seen.tool)):
+        aside = run.inquiry.tool not in ("", seen.tool) and is_thinking(step.tool_name)
+        if step.model_scope is None and not aside:
             self._count_old_states(run, seen)
             _inquire(run, seen)
         run.failure = checksum(seen.signature or "") if seen.outcome == ERROR else NO_FAILURE
@@ -442,7 +441,7 @@ def _inquire(run: Run, seen: Observation) -> None:
         return
     if seen.repeats < 2 or seen.call.hex() not in inquiry.calls:  # a repeat asks what was asked already
         answer = f"!{seen.signature}" if seen.signature is not None else _answer(seen)
-        mark, answer = ("", answer) if answer else (_BRIEF, f"={(seen.form or seen.result).hex()}")
+        mark, answer = ("", answer) if answer else (BRIEF, f"={(seen.form or seen.result).hex()}")
         asked = _values_asked(seen)
         advances = run.advance.update(seen.tool, asked, seen.step.result or "")
         seen.advances = advances if seen.signature is None else 0
@@ -455,7 +454,7 @@ def _inquire(run: Run, seen: Observation) -> None:
             seen, asked, mark + digest64(text_bytes(answer)).hex(), further=further, nearby=run.advance.nearby,
             handed=handed,
         )  # fmt: skip
-    if not inquiry.answer.startswith(_BRIEF):
+    if not inquiry.answer.startswith(BRIEF):
         seen.alike, seen.alike_list, seen.alike_first = inquiry.count, inquiry.is_list(), inquiry.first
     seen.alike_items = inquiry.is_of_items()
     seen.alike_table = inquiry.is_table()

@@ -95,6 +95,7 @@ def is_communication(tool: str) -> bool:
     return bool(words) and words[0] in _COMMUNICATION
 
 
+@lru_cache(maxsize=1024)
 def is_thinking(tool: str) -> bool:
     """Whether a tool only writes down a thought of the agent, so that the steps around it are one series.
 
@@ -298,8 +299,9 @@ def takes_a_batch(args: object, result: str) -> bool:
     True
     """
     for one in _values(args):
-        if isinstance(one, str) and _changes_rows(one[:_MAX_SQL_CHARS]):
-            bound = _ROW_BOUND.search(one[:_MAX_SQL_CHARS])
+        statement = one[:_MAX_SQL_CHARS] if isinstance(one, str) else ""
+        if _changes_rows(statement):
+            bound = _ROW_BOUND.search(statement)
             if bound is not None and bound[1] in _WHOLE_NUMBER.findall(result[:MAX_COUNT_CHARS]):
                 return True
     return False
@@ -308,15 +310,14 @@ def takes_a_batch(args: object, result: str) -> bool:
 def _changes_rows(statement: str) -> bool:
     """Whether SQL changes rows, behind a ``WITH`` too, or copies them from a table."""
     verb = _VERB.match(statement)
-    if verb is None:
-        return False
-    needed = {"with": _CHANGE, "insert": _COPY}.get(verb[1].lower())
-    return needed is None or needed.search(statement) is not None
+    return verb is not None and _ROWS[verb[1].lower()].search(statement) is not None
 
 
 _VERB: Final = re.compile(r"\s{0,20}(delete|update|merge|insert|with)\s", re.IGNORECASE)
 _CHANGE: Final = re.compile(r"\b(?:delete|update|merge)\s", re.IGNORECASE)
 _COPY: Final = re.compile(r"\bselect\s", re.IGNORECASE)
+_ROWS: Final = {"delete": _CHANGE, "update": _CHANGE, "merge": _CHANGE, "with": _CHANGE, "insert": _COPY}
+"""By its first word: the words of a statement that changes rows, or takes them from a table."""
 _ROW_BOUND: Final = re.compile(r"\b(?:limit|top|first|rownum\s{0,4}<=?)\s{0,4}\(?([1-9]\d{0,8})\b", re.IGNORECASE)
 _WHOLE_NUMBER: Final = re.compile(r"(?<![\w.])\d{1,9}(?![\w.]\d)")
 _MAX_SQL_CHARS: Final = 4_096

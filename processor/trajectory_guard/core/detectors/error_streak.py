@@ -191,7 +191,8 @@ class ErrorStreak(Detector):
     def update(self, seen: Observation) -> DetectionResult | None:
         """Count failures of one class among the last steps."""
         if seen.signature is None:
-            if self.recent and seen.index - 1 not in seen.repeated_at and not is_thinking(seen.step.tool_name):
+            again = seen.index - 1 in seen.repeated_at  # the step before it once more, which is no work
+            if self.recent and not again and not is_thinking(seen.step.tool_name):
                 self.acted_at = seen.index
             if self.lists and seen.made < 2 and seen.outcome == SUCCESS:
                 self._note_entry(seen)

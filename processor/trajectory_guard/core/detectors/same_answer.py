@@ -60,14 +60,14 @@ class SameAnswer(Detector):
         far = min(seen.advances, seen.alike)
         listed = far >= _CALLS <= seen.same_pages and seen.has_found and _rows_of(seen) >= _ROWS_OF_A_PAGE
         enough = far >= (_PAST_END if seen.has_found and seen.outcome == EMPTY else FAR)
-        answers = not enough or _is_answer(seen)
-        asks = answers and _shows_something(seen)
-        if listed or (enough and (answers or far >= _FAR_DONE) and not holds_token(seen.step.result or "")):
-            certainty = Certainty.LIKELY if far >= FAR and asks else Certainty.ACKNOWLEDGED
+        answers = enough and _is_answer(seen)
+        shows = answers and _shows_something(seen)
+        if listed or ((answers or far >= _FAR_DONE) and not holds_token(seen.step.result or "")):
+            certainty = Certainty.LIKELY if far >= FAR and shows else Certainty.ACKNOWLEDGED
             return self.found(
                 seen, 1.0, "same_answer", certainty, count=seen.alike, first_step=seen.alike_first, varied=True,
                 calls=min(seen.alike, seen.memory), at_least=True,
-                only_nudge=not (listed or asks or far >= _FAR_DONE),  # rows may be written in order
+                only_nudge=not (listed or shows or far >= _FAR_DONE),  # rows may be written in order
             )  # fmt: skip
         if (
             seen.alike < _CALLS - 1
