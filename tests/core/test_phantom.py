@@ -80,7 +80,9 @@ def test_unknown_arguments_are_not_different_calls() -> None:
 
 def test_is_likely_evidence_that_stops_after_two_ignored_nudges_only() -> None:
     verdicts = evaluate(record("click", {"id": n}, PAGE) for n in range(60))
+    stop = first_level(verdicts, Level.STOP)
+    assert stop is not None
+    assert {str(found.certainty) for verdict in verdicts[: stop + 1] for found in verdict.detections} == {"likely"}
     of_state = [one for verdict in verdicts for one in verdict.detections if one.rule != "same_answer"]
     assert {str(found.certainty) for found in of_state} == {"likely"}
-    stop = first_level(verdicts, Level.STOP)
     assert [verdict.ordinal for verdict in verdicts[:stop] if verdict.nudge] == [1, 2]
