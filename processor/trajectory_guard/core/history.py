@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol
 from trajectory_guard.core.observation import BATCH_MASK, Observation
+from trajectory_guard.core.plain import from_text, to_text
 from trajectory_guard.core.steps import ModelTokens, Usage
 
 WIDTH: Final = 8
@@ -275,9 +276,9 @@ class History:
         return {
             "capacity": self.capacity,
             "start": self.calls.start,
-            "calls": self.calls.data.hex(),
-            "results": self.results.data.hex(),
-            "forms": self.forms.data.hex(),
+            "calls": to_text(self.calls.data),
+            "results": to_text(self.results.data),
+            "forms": to_text(self.forms.data),
             "places": [places[0]] if in_a_row else list(places),
             "starts": list(self.starts),
             "batches": list(self.batches),
@@ -289,7 +290,7 @@ class History:
         """Restore ``to_plain``; raises KeyError where a field is missing."""
         history = cls(data["capacity"])
         for name in ("calls", "results", "forms"):
-            setattr(history, name, Ring(data["capacity"], bytes.fromhex(data[name]), data["start"]))
+            setattr(history, name, Ring(data["capacity"], from_text(data[name]), data["start"]))
         places, history.starts = data["places"], array("d", data["starts"])
         if len(places) < len(history.starts):
             places = range(places[0], places[0] + len(history.starts))

@@ -17,6 +17,7 @@ from trajectory_guard.core.detectors.pingpong import Visit, relay_detectors
 from trajectory_guard.core.fingerprints import digest64, parse_json
 from trajectory_guard.core.history import Ring
 from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.plain import from_text, to_text
 from trajectory_guard.core.result_text import is_brief
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.tools import is_handoff
@@ -158,7 +159,7 @@ class TrajectoryState:
             "index": self.index,
             "runs": [run.to_plain() for run in self.runs.values() if only is None or run.label == only],
             "turns": list(self.turns.items()),
-            "step_ids": [self.step_ids.data.hex(), self.step_ids.start],
+            "step_ids": [to_text(self.step_ids.data), self.step_ids.start],
             "noise": list(self.noise.items()),
             "denied": list(self.denied.items()),
             "counts": [self.episodes, self.nudges, self.recoveries, self.evicted_runs],
@@ -208,7 +209,7 @@ class TrajectoryState:
         state.index = plain["index"]
         state.runs = {one["label"]: Run.from_plain(one, detectors()) for one in plain["runs"]}
         state.turns = dict(plain["turns"])
-        state.step_ids = Ring(plain["capacity"], bytes.fromhex(plain["step_ids"][0]), plain["step_ids"][1])
+        state.step_ids = Ring(plain["capacity"], from_text(plain["step_ids"][0]), plain["step_ids"][1])
         state.noise = dict(plain["noise"])
         state.denied = {call: tuple((label, at) for label, at in refusals) for call, refusals in plain["denied"]}
         state.episodes, state.nudges, state.recoveries, state.evicted_runs = plain["counts"]
