@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,55 @@ def test_a_loop_within_a_node_is_the_same_everywhere(tmp_path: Path) -> None:
     assert {one.level for one in score_all(requests).values()} == set(Level)
     assert comparable(replayed(requests, tmp_path)) == expected
     for how, delivered in deliveries(requests, "own loop").items():
+        assert comparable(score_all(delivered)) == expected, how
+
+
+def calls_within_tools(*, graph: str, agent: str) -> list[bytes]:
+    """Reports about ever other topics; the tool fetches the same page again and again."""
+    place = (
+        {"metadata": json.dumps({"langgraph_step": 1, "langgraph_checkpoint_ns": f"{graph}tools:1"})} if graph else {}
+    )
+    found = []
+    for at, topic in enumerate(["pears", "plums", "grapes", "figs", "dates", "limes"]):
+        found += [
+            tool(
+                f"fetch {topic} {inner}", {"url": "index"}, "pending", tool_name="fetch", conversation=None,
+                extra=place, parent=f"code {topic}", at=10.0 * at + inner, dur=0.5,
+            )
+            for inner in range(8)
+        ]  # fmt: skip
+        found.append(
+            span(f"code {topic}", {"openinference.span.kind": "CHAIN"}, parent=f"report {topic}", at=10.0 * at, dur=8.7)
+        )
+        found.append(
+            tool(
+                f"report {topic}", {"topic": topic}, f"All there is to say about {topic}.", tool_name="report",
+                conversation=None, extra=place, parent=agent, at=10.0 * at, dur=9.0,
+            )
+        )  # fmt: skip
+    if agent:
+        named = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "planner", "gen_ai.conversation.id": "c"}
+        found.append(span("agent", named, dur=100.0))
+    return [request(one) for one in found]
+
+
+@pytest.mark.parametrize("graph", ["", "writer:7|"])
+@pytest.mark.parametrize("agent", ["", "agent"])
+def test_calls_that_a_tool_makes_are_not_the_agents_in_any_shell(graph: str, agent: str, tmp_path: Path) -> None:
+    requests = calls_within_tools(graph=graph, agent=agent)
+    everywhere = [view for data in requests for view in views(data)]
+    verdicts = evaluate_in_process(everywhere)
+    reports = [one for one in verdicts.values() if one.tool == "report"]
+    assert len(reports) == 6
+    assert {one.level for one in reports} == {Level.OBSERVE}
+    assert len({one.run for one in reports}) == 1
+    assert {one.run for one in verdicts.values() if one.tool == "fetch"} == {one.step_id for one in reports}
+    expected = comparable(verdicts)
+    again = replayed(requests, tmp_path)  # places differ: it puts the calls in the order in which they began
+    assert {key: (one.run, one.level, one.reason) for key, one in again.items()} == {
+        key: (one.run, one.level, one.reason) for key, one in verdicts.items()
+    }
+    for how, delivered in deliveries(requests, "within").items():
         assert comparable(score_all(delivered)) == expected, how
 
 

@@ -53,6 +53,7 @@ def test_three_agents_in_a_circle_are_found() -> None:
     [
         visits(40, news=True),
         visits(40, (("writer", "ask_critic"),)),
+        visits(40, (("worker", "fetch"), ("worker", "store"))),
         visits(40, every_s=3600.0),
         [step._replace(turn=str(at // 4)) for at, step in enumerate(visits(40))],
         [step._replace(asked=f"?{at // 4}", trace_id=f"{at // 4}") for at, step in enumerate(visits(40))],
@@ -60,6 +61,7 @@ def test_three_agents_in_a_circle_are_found() -> None:
     ids=[
         "something new each time",
         "one agent called again and again",
+        "instances of one agent side by side",
         "an hourly job",
         "few visits in each user turn",
         "few visits for each user message",

@@ -101,21 +101,28 @@ def plain_is_node(span: SpanView, table: DialectTable) -> bool:
 
 
 def plain_instance(span: SpanView, above: Sequence[SpanView], table: DialectTable) -> str | None:
-    values = [span.attributes[key] for key in table.namespace_keys if key in span.attributes]
-    values = values or [plain_metadata(span.attributes, table).get("langgraph_checkpoint_ns", "")]
-    named = [plain_text(value).rpartition("|")[0] for value in values]
-    for one in named:
-        if one:
-            return one
+    graph = plain_graph(span, table)
+    in_graph = False
     for at, span_above in enumerate(above):
         called_by = above[at + 1 : at + 2]
         if not plain_is_agent(span_above, table):
+            if plain_dialect(span_above, table) is not None and not in_graph:
+                return span_above.span_id if graph in (None, plain_graph(span_above, table)) else graph
             continue
+        if graph:
+            return graph
         if not plain_is_node(span_above, table):
             return plain_resumed(span_above, above[at + 1 :], table)
-        if called_by and plain_dialect(called_by[0], table) is not None:
+        if called_by and plain_dialect(called_by[0], table) is not None and not plain_is_agent(called_by[0], table):
             return span_above.span_id  # no node of the graph that makes this call
-    return None
+        in_graph = True
+    return graph
+
+
+def plain_graph(span: SpanView, table: DialectTable) -> str | None:
+    values = [span.attributes[key] for key in table.namespace_keys if key in span.attributes]
+    values = values or [plain_metadata(span.attributes, table).get("langgraph_checkpoint_ns", "")]
+    return next((graph for value in values if (graph := plain_text(value).rpartition("|")[0])), None)
 
 
 def plain_resumed(span: SpanView, above: Sequence[SpanView], table: DialectTable) -> str:

@@ -321,13 +321,14 @@ class Identifier:
         above, missing = trace.ancestors(item.parent_id)
         if missing:
             trace.wait(missing, item, self.traces.max_spans)
-        of_model = item.step.model_scope is not None
-        if called_by_tool(above, self._table) if of_model else is_inner_duplicate(item.view, above, self._table):
+        of_model, in_tool = item.step.model_scope is not None, called_by_tool(above, self._table)
+        if in_tool if of_model else is_inner_duplicate(item.view, above, self._table):
             self._operations.move(item, None)
             return
         agent = item.own_agent or agent_of(item.view, above, item.dialect, self._table)
         named = trajectory_id(item.view, above, lambda span: self._by_trace(trace, span), self._table)
-        run = item.own_run or instance_of(item.view, above, self._table)
+        own_run = item.own_run if not in_tool else None  # a call in a tool may name the graph of the tool
+        run = own_run or instance_of(item.view, above, self._table)
         changed = agent != item.step.agent_id or named != item.step.trajectory_id or run != item.step.run
         if changed:
             item.step = item.step._replace(agent_id=agent, trajectory_id=named, run=run)

@@ -212,7 +212,7 @@ class Engine:
             visit = state.visit
             if step.agent_id:
                 visit, ended = pingpong.advance(visit, step, evaluated[1], label, state.index)
-            if ended is not None and self._laps:
+            if ended is not None and self._laps and ended.agent != step.agent_id:  # to itself, nobody hands over
                 agents = self._relay_of(state, ended, step)
                 before.keep(agents)
                 lap = self._evaluate(state, agents, ended.record(step), None, likely=True)

@@ -18,6 +18,7 @@ _METADATA_KEYS: Final = ("session_id", "conversation_id", "thread_id")
 _PUSHED: Final = ("__pregel_push",)
 _NO_METADATA: Final[Mapping[str, Any]] = {}
 _IN_GRAPH: Final = "?"
+_IN_TOOL: Final = "!"
 _HIDDEN_NAMES: Final = ("[REDACTED]", "__REDACTED__", "<redacted>", "<fully masked due to failed mask function>")
 NO_NAME: Final = (None, "", "null", "None", "undefined", *_HIDDEN_NAMES, *(f'"{name}"' for name in _HIDDEN_NAMES))
 """Values in the place of an id that name nothing: Logfire writes the group of a trace without one as JSON text.
@@ -299,6 +300,7 @@ def instance_of(span: SpanView, ancestors: Sequence[SpanView], table: DialectTab
 
     LangGraph names the sub-graph's execution in the checkpoint namespace (``alice:<uuid>|tools:<uuid>``); elsewhere it
     is the id of the nearest agent span above the tool span, or, where agents resume, its name within the span above.
+    Calls that the code of a tool makes are not those of the agent that called it: their label is the id of its span.
     """
     known = table.key_set(span.attributes)
     return named_instance(span, ancestors, table, known, metadata_of(span.attributes, known))
@@ -308,37 +310,53 @@ def named_instance(
     span: SpanView, ancestors: Sequence[SpanView], table: DialectTable, known: KeySet, metadata: Mapping[str, Any]
 ) -> str | None:
     """As ``instance_of``, for a span whose key set and metadata are known."""
-    attributes = span.attributes
-    for key in known.namespace_keys:
-        enclosing = _unquote(attributes[key]).rpartition("|")[0]
-        if enclosing:
-            return enclosing if not enclosing[MAX_NAME_CHARS:] else bounded_name(enclosing)
-    if metadata and not known.namespace_keys:
-        enclosing = _unquote(metadata.get("langgraph_checkpoint_ns", "")).rpartition("|")[0]
-        if enclosing:
-            return enclosing if not enclosing[MAX_NAME_CHARS:] else bounded_name(enclosing)
+    graph = _graph_around(span, known, metadata) if metadata or known.namespace_keys else ""
     for one in ancestors:  # as ``nearest_instance``, without the calls that it would cost at each step
         label = _own_label(one, table)
+        if label is None:
+            continue
+        if label is _IN_TOOL:
+            return one.span_id if not graph or graph == _graph_of(one, table) else graph
+        if graph:
+            break
         if label is _IN_GRAPH:
             found = nearest_instance(ancestors, table)
             return found[1] if found is not None else None
-        if label is not None:
-            return label or _resumed(one, ancestors, table)
-    return None
+        return label or _resumed(one, ancestors, table)
+    return graph or None
+
+
+def _graph_around(span: SpanView, known: KeySet, metadata: Mapping[str, Any]) -> str:
+    """The execution of a LangGraph sub-graph in which a span lies, empty if it names none."""
+    namespaces: Iterable[Any] = [span.attributes[key] for key in known.namespace_keys]
+    if not known.namespace_keys:
+        namespaces = (metadata.get("langgraph_checkpoint_ns", ""),)
+    for namespace in namespaces:
+        graph = _unquote(namespace).rpartition("|")[0]
+        if graph:
+            return graph if not graph[MAX_NAME_CHARS:] else bounded_name(graph)
+    return ""
+
+
+@_asked_once
+def _graph_of(span: SpanView, table: DialectTable) -> str:
+    """As ``_graph_around``, of a tool span above another one."""
+    known = table.key_set(span.attributes)
+    return _graph_around(span, known, metadata_of(span.attributes, known))
 
 
 def nearest_instance(spans: Sequence[SpanView], table: DialectTable) -> tuple[SpanView, str] | None:
     """The first of ``spans``, nearest first, that stands for an agent instance, and its label; None if none does."""
     in_graph = None
     for one in spans:
+        label = _own_label(one, table)
         if in_graph is not None:
-            if dialect_above(one, table) is not None:
+            if label is _IN_TOOL:
                 return in_graph, in_graph.span_id
             in_graph = None
-        label = _own_label(one, table)
         if label is _IN_GRAPH:
             in_graph = one
-        elif label is not None:
+        elif label is not None and label is not _IN_TOOL:
             return one, label or _resumed(one, spans, table)
     return None
 
@@ -349,12 +367,8 @@ def called_by_tool(ancestors: Iterable[SpanView], table: DialectTable) -> bool:
     Parameters:
         ancestors: the spans above the call, nearest first.
     """
-    for one in ancestors:
-        if is_agent_span(one, table):
-            return False
-        if dialect_above(one, table) is not None:
-            return True
-    return False
+    label = next((found for one in ancestors if (found := _own_label(one, table)) is not None), None)
+    return label is _IN_TOOL
 
 
 @_asked_once
@@ -362,9 +376,10 @@ def _own_label(span: SpanView, table: DialectTable) -> str | None:
     """Label of the agent instance that a span stands for; None if for none, "" if it depends on the spans above.
 
     ``_IN_GRAPH``: the span is that of a LangGraph agent, which is a node of the graph around it unless a tool calls it.
+    ``_IN_TOOL``: the span is that of a tool call.
     """
     if not is_agent_span(span, table):
-        return None
+        return _IN_TOOL if dialect_above(span, table) is not None else None
     if _is_graph_node(span, table):
         return _IN_GRAPH
     return "" if span.scope.startswith(table.resuming_scopes) else span.span_id
