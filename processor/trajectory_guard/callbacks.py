@@ -123,14 +123,20 @@ class _Callbacks:
                 work.close()
                 raise RuntimeError(f"{_MAX_RUNNING} callbacks have not ended: this one is dropped")
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(
-                    target=self._loop.run_forever, name="trajectory_guard-callback", daemon=True
-                )
-                self._thread.start()
+                self._begin_loop(asyncio.new_event_loop(), work)
             self._running += 1
             loop = self._loop
         loop.call_soon_threadsafe(self._start, loop, work, counts, context=copy_context())
+
+    def _begin_loop(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> None:
+        thread = threading.Thread(target=loop.run_forever, name="trajectory_guard-callback", daemon=True)
+        try:
+            thread.start()
+        except BaseException:  # no more threads: the next callback tries again
+            loop.close()
+            work.close()
+            raise
+        self._loop, self._thread = loop, thread
 
     def run_elsewhere(self, call: Callable[[], Any], counts: Counter[str]) -> None:
         """Call a plain function on a thread of its own, in a copy of the current context."""

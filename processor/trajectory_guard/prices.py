@@ -107,12 +107,15 @@ def is_installed(module: str) -> bool:
         return False
 
 
-@lru_cache(maxsize=_MAX_MODELS)
-def _looked_up(model: str) -> UnitPrice:
+def _contained(model: str) -> UnitPrice:
+    """As ``look_up``; a failure of the library costs no more than the price of the model at hand."""
     try:
         return look_up(model)
-    except ImportError:
+    except Exception:  # noqa: BLE001
         return FREE
+
+
+_looked_up: Final = lru_cache(maxsize=_MAX_MODELS)(_contained)
 
 
 def price(model: str, input_tokens: int, output_tokens: int) -> float:
@@ -121,7 +124,10 @@ def price(model: str, input_tokens: int, output_tokens: int) -> float:
 
 
 class PriceTable:
-    """Unit prices by model name, filled in the background. A forked child asks again for those that were asked for."""
+    """Unit prices by model name, filled in the background. A forked child asks again for those that were asked for.
+
+    Of more than ``_MAX_MODELS`` models those without a price are forgotten first, then those that were asked for first.
+    """
 
     def __init__(self) -> None:
         self.available = is_installed("genai_prices")
@@ -139,7 +145,7 @@ class PriceTable:
         price = self._known.get(model)
         if price is not None:
             return price
-        if self.available and len(self._known) < _MAX_MODELS:
+        if self.available:
             self._ask(model)
         return FREE
 
@@ -167,11 +173,20 @@ class PriceTable:
 
     def _ask(self, model: str) -> None:
         with self._lock:
-            self._known.setdefault(model, _ASKED)
-            self._wanted.put(model)
             if self._worker is None or not self._worker.is_alive():
-                self._worker = threading.Thread(target=self._work, name="trajectory-guard-prices", daemon=True)
-                self._worker.start()
+                worker = threading.Thread(target=self._work, name="trajectory-guard-prices", daemon=True)
+                try:
+                    worker.start()
+                except RuntimeError:  # no more threads: the next call asks again
+                    return
+                self._worker = worker
+            if model in self._known:
+                return  # another thread has asked
+            if len(self._known) >= _MAX_MODELS:
+                unpriced = (name for name, price in self._known.items() if price is FREE)
+                del self._known[next(unpriced, next(iter(self._known)))]
+            self._known[model] = _ASKED
+            self._wanted.put(model)
 
     def _next(self) -> str | None:
         """The next model to look up; None if nobody has asked for one for a while: then the thread ends.
@@ -192,9 +207,8 @@ class PriceTable:
             model = self._next()
             if model is None:
                 return
-            try:
-                with _IMPORT:  # the first look-up imports, and reads the prices by further imports
-                    self._known[model] = look_up(model)
-            except Exception:  # noqa: BLE001  the library's own failures must cost no more than a missing price
-                self.available = False
-                return
+            with _IMPORT:  # the first look-up imports, and reads the prices by further imports
+                found = _contained(model)
+            with self._lock:
+                if model in self._known:
+                    self._known[model] = found

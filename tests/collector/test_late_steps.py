@@ -207,6 +207,23 @@ async def test_guard_spans_wait_for_a_backend_that_is_full() -> None:
     assert [one.items for one in backend.batches[3:]] == [2]
 
 
+async def test_guard_spans_that_find_no_room_to_wait_are_counted_and_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("trajectory_guard_collector.app.pipeline._MAX_UNSENT", 1)
+    clock = Clock()
+    scorer, backend = out_of_order(clock), Backend()
+    pipeline = Pipeline(scorer, backend, scorer.metrics)
+    for at, conversation in enumerate("ab"):
+        backend.full = False
+        for one in loop(3, prefix=conversation, start=20.0, conversation=conversation, trace=conversation):
+            await pipeline.accept(Batch(Signal.TRACES, request(one), 1))
+        clock.now, backend.full = 10.0 * (at + 1), True
+        await pipeline.maintain()
+    assert scorer.metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "guard_spans"}) == 1
+    assert "2 guard spans are dropped: 1 batches wait already" in caplog.text
+
+
 def test_many_steps_at_once_are_looked_at_a_few_times_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """A backlog is evaluated in short stretches; each must not look through all of it again."""
     looks = 0

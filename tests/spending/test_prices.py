@@ -86,6 +86,32 @@ def test_the_thread_of_a_table_ends_and_begins_again(monkeypatch: pytest.MonkeyP
     assert eventually(is_freed)
 
 
+def test_a_name_at_which_the_library_fails_costs_the_price_of_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def odd(model: str) -> UnitPrice:
+        if model == "odd":
+            raise ValueError(model)
+        return UnitPrice(1.0, 1.0)
+
+    monkeypatch.setattr(prices, "look_up", odd)
+    monkeypatch.setattr(prices, "_looked_up", prices._contained)
+    table = PriceTable()
+    table.wait(["odd", "plain"], 30)
+    assert [table.known(model) for model in ("odd", "plain")] == [None, UnitPrice(1.0, 1.0)]
+    assert [prices.price(model, 1, 1) for model in ("odd", "plain")] == [0.0, 2.0]
+
+
+def test_names_without_a_price_make_room_for_models_that_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prices, "_MAX_MODELS", 4)
+    monkeypatch.setattr(prices, "look_up", lambda model: UnitPrice(1.0, 1.0) if model[:4] == "sold" else prices.FREE)
+    table = PriceTable()
+    for at in range(9):
+        table.wait([f"made up {at}"], 30)
+    for at in range(4):
+        table.wait([f"sold {at}"], 30)
+    assert all(table.known(f"sold {at}") for at in range(4))
+    assert len(table._known) == 4
+
+
 def test_a_look_up_that_hangs_delays_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
     table = PriceTable()

@@ -118,6 +118,9 @@ class Pipeline:
         if scored.events:
             self._notify(scored.events)
         if scored.spans:
+            if len(self._unsent) == _MAX_UNSENT:
+                self._metrics.add(catalogue.ERRORS, where="guard_spans")
+                _log.warning("%d guard spans are dropped: %d batches wait already", self._unsent[0].items, _MAX_UNSENT)
             self._unsent.append(Batch(Signal.TRACES, scored.data, scored.spans))
         while self._unsent:
             try:

@@ -96,8 +96,9 @@ class Judge:
                 self.counts["quality.judge_dropped"] += 1
             if line.thread is None:
                 given = (weakref.ref(self), line)
-                line.thread = threading.Thread(target=_serve, args=given, name="trajectory_guard-judge", daemon=True)
-                line.thread.start()
+                thread = threading.Thread(target=_serve, args=given, name="trajectory_guard-judge", daemon=True)
+                thread.start()  # if it cannot, the next answer tries again
+                line.thread = thread
             line.changed.notify_all()
 
     def wait(self, timeout_s: float) -> bool:

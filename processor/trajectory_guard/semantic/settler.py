@@ -192,9 +192,15 @@ class BackgroundSettler:
     def _start(self) -> None:
         if self._state != _NEW:
             return
+        thread = threading.Thread(target=self._run, name="trajectory_guard-embedding", daemon=True)
         self._state = _LOADING
-        self._thread = threading.Thread(target=self._run, name="trajectory_guard-embedding", daemon=True)
-        self._thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads: the next question tries again
+            self._state = _NEW
+            self.counts["errors.model"] += 1
+            return
+        self._thread = thread
 
     def settle(self, a: str, b: str) -> bool | None:
         """True same meaning, False different, None not known (yet). Takes microseconds."""
