@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -150,6 +151,23 @@ def test_a_model_asked_for_late_is_loaded() -> None:
     assert board.settler is not None
     assert board.settler.settings.path == "/nowhere/at/all"
     assert board.settler.counts is board.counts
+
+
+def test_what_an_adopted_configuration_replaces_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAJECTORY_GUARD_SPENDING_FILE", str(tmp_path / "first.db"))
+    monkeypatch.setenv("TRAJECTORY_GUARD_MODEL_PATH", "/nowhere/at/all")
+    instrument(TracerProvider(shutdown_on_exit=False))
+    board = shared_board()
+    model, spending = board.settler, board.spending
+    assert model is not None
+    assert spending is not None
+    closed: list[str] = []
+    monkeypatch.setattr(model, "close", lambda: closed.append("model"))
+    monkeypatch.setattr(spending, "close", lambda: closed.append("ledger"))
+    Gate(GuardConfig(spending_file=str(tmp_path / "second.db"), model_path="/elsewhere"))
+    assert closed == ["model", "ledger"]
+    assert board.settler is not model
+    assert board.spending is not spending
 
 
 def test_scores_asked_for_late_are_written(monkeypatch: pytest.MonkeyPatch) -> None:

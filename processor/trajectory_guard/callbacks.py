@@ -122,13 +122,11 @@ class _Callbacks:
             if self._running >= _MAX_RUNNING:
                 work.close()
                 raise RuntimeError(f"{_MAX_RUNNING} callbacks have not ended: this one is dropped")
-            if self._loop is None:
-                self._begin_loop(asyncio.new_event_loop(), work)
+            loop = self._loop or self._begin_loop(asyncio.new_event_loop(), work)
             self._running += 1
-            loop = self._loop
         loop.call_soon_threadsafe(self._start, loop, work, counts, context=copy_context())
 
-    def _begin_loop(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> None:
+    def _begin_loop(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> asyncio.AbstractEventLoop:
         thread = threading.Thread(target=loop.run_forever, name="trajectory_guard-callback", daemon=True)
         try:
             thread.start()
@@ -137,6 +135,7 @@ class _Callbacks:
             work.close()
             raise
         self._loop, self._thread = loop, thread
+        return loop
 
     def run_elsewhere(self, call: Callable[[], Any], counts: Counter[str]) -> None:
         """Call a plain function on a thread of its own, in a copy of the current context."""

@@ -150,13 +150,15 @@ class Process:
             self._adopt(board, config)
 
     def _adopt(self, board: SharedBoard, config: GuardConfig) -> None:
-        before = board.config
-        settler = board.settler
-        if _differ(before, config, _MODEL_KEYS):
-            settler = _settler_of(config, board)
+        before, model, spending = board.config, board.settler, board.spending
+        settler = _settler_of(config, board) if _differ(before, config, _MODEL_KEYS) else model
         board.reconfigure(config, settler)
+        if model is not None and model is not settler:
+            model.close()  # its thread would keep it in memory
         if _differ(before, config, SPENDING_KEYS):
             board.spending = spending_of(config, board.prices, board.counts)
+            if spending is not None:
+                spending.close()  # it books what waits, and contains errors of the store
         if _differ(before, config, (*_QUALITY_KEYS, "redact")):
             board.measure_quality(config)
             _add_publisher(board)
