@@ -23,6 +23,7 @@ from trajectory_guard import TrajectoryGuardMiddleware
 from trajectory_guard.cli.demo.scripted import ScriptedChatModel
 from trajectory_guard.gates.compiled import guard_compiled, guarded_invoke
 from trajectory_guard.gates.nested import graphs_in, held_graph, intercept
+from trajectory_guard.gates.rewire import GraphShapeError
 
 from .agents import TASK, async_context, new_board, outline, repeats, search
 
@@ -77,6 +78,17 @@ def _in_a_dict_of_its_own_class() -> Callable[[], Any]:
 )
 def test_an_agent_is_guarded_wherever_it_is_kept(make: Callable[[], Any]) -> None:
     assert _ran(_node(make())) == STOPPED
+
+
+def test_a_node_that_alone_calls_agents_is_named() -> None:
+    """Its code reaches the agent by a name of its module: the graph shows neither tools nor agents."""
+    builder: StateGraph[Any, Any, Any, Any] = StateGraph(MessagesState)
+    builder.add_node("research", lambda _: {"messages": _made().invoke(TASK)["messages"]})
+    builder.add_edge(START, "research")
+
+    with pytest.raises(GraphShapeError, match=r"agent= with the node whose function calls an agent"):
+        guard_compiled(builder.compile(), board=new_board())
+    assert _ran(guard_compiled(builder.compile(), agent="research", board=new_board())) == STOPPED
 
 
 def test_state_that_functions_share_stays_theirs() -> None:

@@ -208,7 +208,11 @@ def _graph_in(node: Any) -> Any:
 def _no_tools(builder: Builder) -> GraphShapeError:
     if not builder.nodes:
         return GraphShapeError("the builder has no nodes yet: add them before the guard")
-    return GraphShapeError(f"no tool node found; pass tools= with one of {_names(builder)}")
+    names = _names(builder)
+    return GraphShapeError(
+        f"no tool node found; pass tools= with the node that runs the tools, one of {names}, "
+        f"or agent= with the node whose function calls an agent"
+    )
 
 
 def _names(builder: Builder) -> str:
