@@ -14,13 +14,14 @@ import pytest
 
 from tests.collector.kit import loop, request
 from tests.collector.service_helpers import running
-from tests.helpers import COLLECTOR_PACKAGE
+from tests.helpers import COLLECTOR_PACKAGE, TESTS
 from trajectory_guard_collector.app.service import Collector
 from trajectory_guard_collector.otlp.signals import Signal
 
 MAX_FILES = 24
 """Files of the collector's package, its log format, the writer of its lines and the reader of saved state included; the
 engine's and the dialects' are not among them."""
+PAGE = TESTS.parent / "docs" / "architecture.md"
 Send = Callable[[bytes], Awaitable[Any]]
 
 
@@ -77,3 +78,7 @@ async def test_a_request_with_a_nudge_crosses_few_files_of_the_collector(
     always = set.intersection(*crossed)  # a task of the service that happens to run meanwhile is no part of the path
     assert {"scoring/trajectory.py", "app/pipeline.py"} < always
     assert len(always) <= MAX_FILES, "\n".join(sorted(always))
+
+
+def test_the_architecture_gives_their_number() -> None:
+    assert f"holds their number at {MAX_FILES}," in PAGE.read_text(encoding="utf-8")

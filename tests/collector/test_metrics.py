@@ -242,7 +242,7 @@ def test_names_made_up_by_senders_do_no_harm(metrics: Metrics) -> None:
     assert services == {"a?b", "x" * 128, 'line\ufffdbreak "quoted" \\'}
 
 
-def test_a_reader_that_fails_hides_nothing_else(metrics: Metrics) -> None:
+def test_a_reader_that_fails_hides_nothing_else(metrics: Metrics, caplog: pytest.LogCaptureFixture) -> None:
     exercise(metrics)
     metrics.watch(telemetry.QUEUE_SIZE, lambda: 1 // 0, exporter="broken")
     metrics.watch(telemetry.QUEUE_CAPACITY, lambda: 5, exporter="broken")
@@ -251,6 +251,9 @@ def test_a_reader_that_fails_hides_nothing_else(metrics: Metrics) -> None:
     assert value(metrics, "otelcol_exporter_queue_capacity", exporter="broken") == 5
     assert value(metrics, "trajectory_guard_trajectories_active") == 1
     assert value(metrics, "trajectory_guard_errors_total", where="metrics") >= 2
+    lines = [one.message for one in caplog.records if "a metric cannot be read" in one.message]
+    assert len(lines) == 1  # both are lambdas of this test; each is logged once a minute
+    assert "ZeroDivisionError" in lines[0]
 
 
 def test_two_collectors_in_a_process_count_apart() -> None:

@@ -5,6 +5,7 @@ Label values are bounded, and series are looked up in a dict to be cheap. ``Scor
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 import time
@@ -22,7 +23,9 @@ from prometheus_client.registry import Collector
 from trajectory_guard import telemetry as guard
 from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.catalogue import AGENT, OTHER, TOOL, Metric
+from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
+_log: Final = logging.getLogger(__name__)
 MAX_EXEMPLAR: Final = 100
 """Characters of a trace id in an exemplar; OpenMetrics allows 128 with the label's name."""
 _OF_THE_PROCESS: Final = (catalogue.UPTIME, catalogue.MEMORY_RSS, catalogue.CPU_SECONDS)
@@ -71,6 +74,7 @@ class Metrics:
                 self._gauges[row.name] = gauge(row, self.registry, bounds)
             else:
                 self._histograms[row.name] = histogram(row, self.registry, bounds)
+        self._throttled = ThrottledLog(_log)
         self._watched: dict[Gauge, Reader] = {}
         self._watched_groups: dict[str, Callable[[], Mapping[str, float]]] = {}
         self._before_scrape: list[Callable[[], None]] = []
@@ -119,21 +123,26 @@ class Metrics:
         for update in self._before_scrape:
             try:
                 update()
-            except Exception:  # noqa: BLE001, PERF203  the others must be called too
-                self.add(catalogue.ERRORS, where="metrics")
+            except Exception as error:  # noqa: BLE001, PERF203  the others must be called too
+                self._contain(update, error)
 
     def _set(self, series: Gauge, read: Reader) -> None:
         try:
             series.set(read())
-        except Exception:  # noqa: BLE001  the other gauges must be read too
-            self.add(catalogue.ERRORS, where="metrics")
+        except Exception as error:  # noqa: BLE001  the other gauges must be read too
+            self._contain(read, error)
 
     def _set_group(self, family: Family[Gauge], read: Callable[[], Mapping[str, float]]) -> None:
         try:
             for label_value, value in read().items():
                 family.child(label_value).set(value)
-        except Exception:  # noqa: BLE001  the other gauges must be read too
-            self.add(catalogue.ERRORS, where="metrics")
+        except Exception as error:  # noqa: BLE001  the other gauges must be read too
+            self._contain(read, error)
+
+    def _contain(self, reader: Callable[..., Any], error: Exception) -> None:
+        self.add(catalogue.ERRORS, where="metrics")
+        name = getattr(reader, "__qualname__", repr(reader))
+        self._throttled.log(logging.ERROR, name, f"a metric cannot be read by {name}: {error!r}")
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """The exposition and its content type, in the format an ``Accept`` header asks for: text or OpenMetrics."""
