@@ -155,7 +155,7 @@ def guard_calls(run: SpanRun, count: int = 20) -> tuple[float, set[str]]:
 
 @pytest.mark.parametrize(
     ("shape", "most"),
-    [(shapes.semconv, 151), (shapes.openllmetry, 204), (shapes.openinference, 214), (shapes.large, 156)],
+    [(shapes.semconv, 153), (shapes.openllmetry, 206), (shapes.openinference, 216), (shapes.large, 158)],
 )
 def test_a_tool_span_is_read_with_few_calls_across_few_files(
     shape: Callable[[str, int], shapes.SpanShape], most: float
@@ -174,7 +174,7 @@ def test_a_span_that_is_none_of_the_guards_costs_a_few_look_ups() -> None:
 
 def test_a_model_span_without_content_is_not_searched_for_any() -> None:
     calls, _ = guard_calls(SpanRun(shapes.chat))
-    assert calls <= 107
+    assert calls <= 108
 
 
 # --- the gate --------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -337,3 +337,42 @@ def test_the_end_of_a_request_that_another_process_began_ends_its_stop(tracer: A
             search_in_vain(tracer, 2)
         with tracer.start_as_current_span("POST /chat", kind=trace.SpanKind.SERVER):
             assert taken() == "OBSERVE"
+
+
+@contextmanager
+def written_at_the_end(tracer: Any, name: str, kind: str = "TOOL") -> Iterator[None]:
+    """A span as OpenInference writes it for LangChain: all attributes when it ends."""
+    with tracer.start_as_current_span(name) as span:
+        yield
+        if kind == "TOOL":
+            span.set_attribute("tool.name", name)
+        asked = name if name != "report" else f"{span.context.span_id:x}"
+        span.set_attributes(
+            {
+                "openinference.span.kind": kind, "session.id": CONVERSATION, "input.value": asked,
+                "output.value": f"No results for {asked}",
+            }
+        )  # fmt: skip
+
+
+def test_calls_within_a_tool_that_only_its_name_shows_are_its_own(tracer: Any) -> None:
+    seen = []
+    for _ in range(6):
+        with written_at_the_end(tracer, "report"):
+            for _ in range(4):
+                with written_at_the_end(tracer, "fetch"):
+                    pass
+        seen.append(taken())
+    assert seen == ["N", *["OBSERVE"] * 5]  # the name of the tool is known once its first call has ended
+    assert shared_board().read(CONVERSATION).steps == 6 * (4 + 1)
+
+
+def test_a_name_that_other_spans_have_too_shows_no_tool(tracer: Any) -> None:
+    """A node of a graph with the name of the tool that it calls."""
+    with written_at_the_end(tracer, "fetch", "CHAIN"), written_at_the_end(tracer, "fetch"):
+        pass
+    with tracer.start_as_current_span("request"):
+        for _ in range(5):
+            with written_at_the_end(tracer, "fetch", "CHAIN"), written_at_the_end(tracer, "fetch"):
+                pass
+        assert taken() == "N"

@@ -50,6 +50,7 @@ from trajectory_guard.spans.duplicates import MAX_ANCESTORS
 from trajectory_guard.spans.extract import model_usage, read_handoff, read_known_step, repeats_above, trajectory_id
 from trajectory_guard.spans.identity import (
     LiveView,
+    ToolSpanNames,
     all_conversation_ids,
     batch_and_task,
     is_agent_span,
@@ -117,6 +118,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._patience_s: float | None = None  # without limit, until a span shows that its processors run on a pool
         self._processors_seen: object = None
         self._started = self._evaluated = 0
+        self._tools = ToolSpanNames()
         self._postponed, limit = Postponed(self.board.counts), self.config.max_trajectories
         self._conversations: NameTable[int, str] = NameTable(limit)  # of traces
         self._usage: BoundedTable[int, UsageLedger] = BoundedTable(limit)  # usage of the model calls of a trace
@@ -270,6 +272,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         keys = self._table.key_set(view.attributes)
         row = recognise_keys(view, keys) if keys.declared or keys.built_in else None
         step = self._step(view, row, keys, parent) if row is not None else None
+        self._tools.learn(view, is_tool=row is not None)
         if step is None and keys.handoffs:
             step = read_handoff(view, keys, partial(self._ancestors, span), self._conversation_of, self._table)
         if step is None:
@@ -372,7 +375,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             live_view = self._above.get(span_id)
             if live_view is None or live_view.attributes != attributes or live_view.name != name:
                 view = view_of(live, live.context, parent, dict(marked(attributes, limit_of(live))), reader)
-                live_view = self._above[span_id] = LiveView.of(view, self._table)
+                live_view = self._above[span_id] = LiveView.of(view, self._table, self._tools)
             above.append(live_view)
         return above
 

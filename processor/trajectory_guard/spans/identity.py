@@ -19,10 +19,34 @@ _PUSHED: Final = ("__pregel_push",)
 _NO_METADATA: Final[Mapping[str, Any]] = {}
 _IN_GRAPH: Final = "?"
 _IN_TOOL: Final = "!"
+_MAX_SPAN_NAMES: Final = 1_024
 _HIDDEN_NAMES: Final = ("[REDACTED]", "__REDACTED__", "<redacted>", "<fully masked due to failed mask function>")
 NO_NAME: Final = (None, "", "null", "None", "undefined", *_HIDDEN_NAMES, *(f'"{name}"' for name in _HIDDEN_NAMES))
 """Values in the place of an id that name nothing: Logfire writes the group of a trace without one as JSON text.
 A mask that hides ids would give all conversations one."""
+
+
+class ToolSpanNames:
+    """The names that only tool spans have had, by scope.
+
+    Some instrumentations (OpenInference's of LangChain) write all attributes of a span when it ends: until then nothing
+    but its name shows that it is a tool call.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str], bool] = {}
+
+    def learn(self, span: SpanView, *, is_tool: bool) -> None:
+        """Take note of a span that has ended. Of too many names all are forgotten."""
+        name = (span.scope, span.name)
+        known = self._seen.get(name)
+        if known is None or (known and not is_tool):
+            if len(self._seen) >= _MAX_SPAN_NAMES:
+                self._seen.clear()
+            self._seen[name] = is_tool
+
+    def __contains__(self, span: SpanView) -> bool:
+        return self._seen.get((span.scope, span.name), False)
 
 
 class LiveView(SpanView):
@@ -31,16 +55,19 @@ class LiveView(SpanView):
     Attributes:
         table: the table with which the answers were found.
         answers: by the function that was asked.
+        has_tool_name: it says nothing of what it is yet, and has the name of a tool.
     """
 
     table: DialectTable | None = None
     answers: dict[Any, Any]
+    has_tool_name: bool = False
 
     @classmethod
-    def of(cls, view: SpanView, table: DialectTable) -> LiveView:
+    def of(cls, view: SpanView, table: DialectTable, tools: ToolSpanNames | None = None) -> LiveView:
         """The view of a span that has not ended."""
         live = cls(*view)
         live.table, live.answers = table, {}
+        live.has_tool_name = tools is not None and table.markers.isdisjoint(view.attributes) and view in tools
         return live
 
 
@@ -314,6 +341,8 @@ def named_instance(
     for one in ancestors:  # as ``nearest_instance``, without the calls that it would cost at each step
         label = _own_label(one, table)
         if label is None:
+            if one.__class__ is LiveView and one.has_tool_name and not graph:
+                return one.span_id
             continue
         if label is _IN_TOOL:
             return one.span_id if not graph or graph == _graph_of(one, table) else graph
