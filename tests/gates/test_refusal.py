@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -423,6 +424,29 @@ def test_wrappers_of_a_tool_node_still_run(given: tuple[str, ...]) -> None:
     assert counted.runs == 4
     plain.invoke(TASK)
     assert counted.runs == 7  # the graph that was given stays as it is
+
+
+def test_a_function_that_the_host_has_put_around_a_tool_node_still_runs() -> None:
+    search, ran = Scripted("No results"), Counter[str]()
+    node = ToolNode([search.tool])
+
+    class Around:  # a function that refers to the node would let LangGraph search it for graphs without end
+        def __init__(self, original: Callable[..., Any]) -> None:
+            self.original = original
+
+        def __call__(self, *given: Any, **more: Any) -> Any:
+            ran["around"] += 1
+            return self.original(*given, **more)
+
+    node.func = Around(node.func)
+    builder: StateGraph[Any, Any, Any, Any] = StateGraph(MessagesState)
+    builder.add_node("agent", agent_node(repeats()))
+    builder.add_node("tools", node)
+    builder.add_edge(START, "agent")
+    builder.add_conditional_edges("agent", tools_condition)
+    builder.add_edge("tools", "agent")
+    apply_guard(builder, refuse_pointless=True, board=new_board()).compile().invoke(TASK)
+    assert ran["around"] == search.runs > 1
 
 
 def test_tools_of_sub_graphs_are_refused_as_well() -> None:

@@ -73,7 +73,14 @@ def wrappers_of(node: ToolNode) -> tuple[Any, Any]:
 
 
 def with_wrappers(twin: ToolNode, wrap: Any, awrap: Any) -> ToolNode:
-    """A copy of a tool node, with other wrappers around its calls."""
+    """A copy of a tool node, with other wrappers around its calls.
+
+    Where the application has put a function of its own in the place of ``func`` or ``afunc``, that one goes on to run,
+    and calls the original node.
+    """
     twin._wrap_tool_call, twin._awrap_tool_call = wrap, awrap
-    twin.func, twin.afunc = twin._func, twin._afunc  # were bound to the original
+    methods: dict[str, Any] = {"func": twin._func, "afunc": twin._afunc}
+    for name, own in methods.items():
+        if getattr(getattr(twin, name), "__func__", None) is own.__func__:  # bound to the original
+            setattr(twin, name, own)
     return twin
