@@ -173,6 +173,8 @@ class PriceTable:
 
     def _ask(self, model: str) -> None:
         with self._lock:
+            if model in self._known:
+                return  # another thread has asked
             if self._worker is None or not self._worker.is_alive():
                 worker = threading.Thread(target=self._work, name="trajectory-guard-prices", daemon=True)
                 try:
@@ -180,8 +182,6 @@ class PriceTable:
                 except RuntimeError:  # no more threads: the next call asks again
                     return
                 self._worker = worker
-            if model in self._known:
-                return  # another thread has asked
             if len(self._known) >= _MAX_MODELS:
                 unpriced = (name for name, price in self._known.items() if price is FREE)
                 del self._known[next(unpriced, next(iter(self._known)))]

@@ -327,8 +327,8 @@ class Identifier:
             return
         agent = item.own_agent or agent_of(item.view, above, item.dialect, self._table)
         named = trajectory_id(item.view, above, lambda span: self._by_trace(trace, span), self._table)
-        own_run = item.own_run if not in_tool else None  # a call in a tool may name the graph of the tool
-        run = own_run or instance_of(item.view, above, self._table)
+        run = None if in_tool else item.own_run  # a call in a tool may name the graph of the tool
+        run = run or instance_of(item.view, above, self._table)
         changed = agent != item.step.agent_id or named != item.step.trajectory_id or run != item.step.run
         if changed:
             item.step = item.step._replace(agent_id=agent, trajectory_id=named, run=run)

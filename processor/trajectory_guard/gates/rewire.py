@@ -211,7 +211,7 @@ def _no_tools(builder: Builder) -> GraphShapeError:
     names = _names(builder)
     return GraphShapeError(
         f"no tool node found; pass tools= with the node that runs the tools, one of {names}, "
-        f"or agent= with the node whose function calls an agent"
+        "or agent= with the node whose function calls an agent"
     )
 
 

@@ -357,10 +357,8 @@ def named_instance(
 
 def _graph_around(span: SpanView, known: KeySet, metadata: Mapping[str, Any]) -> str:
     """The execution of a LangGraph sub-graph in which a span lies, empty if it names none."""
-    namespaces: Iterable[Any] = [span.attributes[key] for key in known.namespace_keys]
-    if not known.namespace_keys:
-        namespaces = (metadata.get("langgraph_checkpoint_ns", ""),)
-    for namespace in namespaces:
+    namespaces = [span.attributes[key] for key in known.namespace_keys]
+    for namespace in namespaces or [metadata.get("langgraph_checkpoint_ns", "")]:
         graph = _unquote(namespace).rpartition("|")[0]
         if graph:
             return graph if not graph[MAX_NAME_CHARS:] else bounded_name(graph)
