@@ -67,11 +67,7 @@ class AlikeFailures(NamedTuple):
 
         Or towards another figure of the message, which stays: the value that was expected.
         """
-        if self.times < _ENOUGH:
-            return False
-        places = list(zip(*self.figures, strict=True))
-        goals = {values[0] for values in places if len(set(values)) == 1}
-        return not any(_moves_on(values) or _approaches(values, goals) for values in places)
+        return self.times >= _ENOUGH and not moves_on(self.figures)
 
     def to_plain(self) -> list[Any]:
         """JSON-able."""
@@ -103,6 +99,18 @@ def _read(text: str, written: Container[int]) -> tuple[int, tuple[float, ...], t
 
     words = checksum(_NUMBERED.sub(without_figures, mask_text(text[:_MAX_CHARS])))
     return words, tuple(islice(figures, _MAX_FIGURES + 1)), tuple(islice(named, _MAX_FIGURES))
+
+
+def moves_on(figures: Sequence[Sequence[float]]) -> bool:
+    """Whether a figure of messages that are alike moves in one direction, or towards another one, which stays.
+
+    Messages with many figures, or not with equally many, say too little of any of them.
+    """
+    if len(set(map(len, figures))) != 1 or len(figures[0]) > _MAX_FIGURES:
+        return False
+    places = list(zip(*figures, strict=True))
+    goals = {values[0] for values in places if len(set(values)) == 1}
+    return any(_moves_on(values) or _approaches(values, goals) for values in places)
 
 
 def _moves_on(values: tuple[float, ...]) -> bool:

@@ -20,8 +20,10 @@ from trajectory_guard.core.detectors.error_streak import ErrorStreak
 from trajectory_guard.core.detectors.insanity import Insanity
 from trajectory_guard.core.detectors.model_calls import SameModelCall
 from trajectory_guard.core.detectors.monologue import Monologue
+from trajectory_guard.core.detectors.only_failures import OnlyFailures
 from trajectory_guard.core.detectors.phantom import Phantom, SameEffect, Wandering
 from trajectory_guard.core.detectors.pingpong import HandOffs, KnownCalls, PingPong
+from trajectory_guard.core.detectors.recurring_failure import RecurringFailure
 from trajectory_guard.core.detectors.repeats import DeniedAgain, Recurrence, Stutter
 from trajectory_guard.core.detectors.reported import REPORTED, Integrity, Stagnation
 from trajectory_guard.core.detectors.same_answer import SameAnswer
@@ -29,7 +31,7 @@ from trajectory_guard.core.detectors.unseen import Unseen
 
 _BUILT_IN: tuple[type[Detector], ...] = (
     Stutter, Recurrence, DeniedAgain, Unseen, Insanity, SameAnswer, SameEffect, Phantom, Wandering, PingPong, HandOffs,
-    KnownCalls, ErrorStreak, Monologue, SameModelCall,
+    KnownCalls, ErrorStreak, OnlyFailures, RecurringFailure, Monologue, SameModelCall,
 )  # fmt: skip
 LOOP_TYPES: tuple[str, ...] = (TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI)
 """The built-in loop types; ``weights()`` knows registered ones too."""
@@ -98,9 +100,11 @@ __all__ = [
     "Integrity",
     "KnownCalls",
     "Monologue",
+    "OnlyFailures",
     "Phantom",
     "PingPong",
     "Recurrence",
+    "RecurringFailure",
     "SameAnswer",
     "SameEffect",
     "SameModelCall",

@@ -1,0 +1,176 @@
+"""Type I across work: one failure that is reported again and again, whatever is done in between."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, NamedTuple
+
+from trajectory_guard.core.alike_failures import moves_on
+from trajectory_guard.core.certainty import Certainty
+from trajectory_guard.core.detectors.base import ALWAYS, TYPE_I, DetectionResult, Detector
+from trajectory_guard.core.detectors.error_streak import ErrorStreak
+from trajectory_guard.core.fingerprints import checksum
+from trajectory_guard.core.masking import mask_text
+from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.outcome import complaint_of, ends_in_error, looks_like_error
+from trajectory_guard.core.steps import ERROR, SUCCESS
+from trajectory_guard.core.tools import is_thinking
+
+_OFTEN: Final = 6
+_WINDOW: Final = 48
+_QUIET_STEPS: Final = 32
+_KEPT: Final = 8
+_MIN_CHARS: Final = 40
+"""A shorter text names a class of failures, as a status does: many things may fail so."""
+_MAX_CHARS: Final = 4_096
+_MAX_FIGURES: Final = 12
+_IN_WORD: Final = r"[^\s,;:{}\[\]\"'()|=]"
+_NUMBERED: Final = re.compile(rf"(?<!{_IN_WORD}){_IN_WORD}*\d{_IN_WORD}*")
+_MEMBER: Final = re.compile(r"\"[^\"\n]{1,80}\"\s{0,9}:")
+_LETTERS: Final = 12
+"""Figures with their names, of which one counts errors, are readings: they say nothing of what went wrong."""
+_FIGURE: Final = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
+_SIZES: Final = 8
+_TRIES: Final = 3
+_RETRY_STEPS: Final = 16
+
+
+class _Report(NamedTuple):
+    """A failure as a tool reports it.
+
+    Fields:
+        key: checksum of the tool and of the text, words with a digit in them aside.
+        call: symbol, hex, of the newest call that was answered so.
+        steps: index of the newest step of each series of such answers; figures: those of the text at each of them.
+        quiet_until: step before which it is not found again; quiet: length of that interval.
+    """
+
+    key: int
+    call: str
+    steps: tuple[int, ...]
+    figures: tuple[tuple[float, ...], ...]
+    quiet_until: int = 0
+    quiet: int = _QUIET_STEPS
+
+
+class RecurringFailure(Detector):
+    """Fires when a tool reports one failure for the sixth time within 48 steps, with other steps in between.
+
+    Names, ids and figures in the report are ignored, and so are the arguments: a pod is deleted and comes back under
+    another name with the same crash, a build fails in the same words after each edit, a job is started anew and ends
+    as the one before it. Reports in a row count once: those are tries, which ``same_error`` counts. A report
+    of which a figure goes one way, or which the same call does not make any more, is progress. Brief texts, errors that
+    pass by themselves and waits do not count. It leads to nudges only, and is found again after 32 further steps, then
+    after ever more.
+
+    >>> from trajectory_guard.core.demonstration import fires
+    >>> crash = "Error: the variable DB_URL of the container is not set; exit code 1 of pod"
+    >>> fires("recurring_failure", (
+    ...     call for pod in ("a1", "b2", "c3", "d4", "e5", "f6", "g7")
+    ...     for call in (f"logs(pod={pod}) -> {crash} {pod}", f"delete(pod={pod}) -> pod {pod} deleted")
+    ... ))
+    step 12: 6 times, 1.00, acknowledged, NUDGE
+
+    Reference: situations of this kind in ``docs/detection.md``.
+    """
+
+    name: ClassVar[str] = "recurring_failure"
+    rules: ClassVar[tuple[str, ...]] = ("recurring_failure",)
+    loop_type: ClassVar[str] = TYPE_I
+    weight: ClassVar[float] = 2.0
+    asked_at: ClassVar[int] = ALWAYS
+    may_stop: ClassVar[bool] = False
+    advice: ClassVar[tuple[str, ...]] = ErrorStreak.advice
+    recommendation: ClassVar[str] = ErrorStreak.recommendation
+    thresholds: ClassVar[Mapping[str, int]] = {"often": _OFTEN}
+    __slots__ = ("acted_at", "reports", "sizes")
+
+    def __init__(self) -> None:
+        self.acted_at = -1  # the newest step that was not a thought
+        self.reports: tuple[_Report, ...] = ()
+        self.sizes: tuple[tuple[int, int, int], ...] = ()  # tool, length, and how often such were read in vain
+
+    def update(self, seen: Observation) -> DetectionResult | None:
+        """Count the reports of this failure, or note that the call does not report it any more."""
+        if is_thinking(seen.step.tool_name):
+            return None
+        before, self.acted_at = self.acted_at, seen.index
+        text = seen.step.result or ""
+        if seen.certainty is Certainty.WAITING or seen.step.stated or not seen.call:
+            return None
+        failed = len(text) >= _MIN_CHARS and self._reports_failure(seen, text)
+        if not failed:
+            if self.reports and seen.outcome == SUCCESS:
+                call = seen.call.hex()
+                self.reports = tuple([one for one in self.reports if one.call != call])
+            return None
+        masked = mask_text(text[:_MAX_CHARS])
+        words = _NUMBERED.sub("#", masked)
+        if sum(map(str.isalpha, _MEMBER.sub("", words))) < _LETTERS:
+            return None
+        key = checksum(f"{seen.tool}\0{words}")
+        asked = frozenset(_NUMBERED.findall("\n".join(seen.values)[:_MAX_CHARS]))
+        numbered = _NUMBERED.findall(masked)[: _MAX_FIGURES + 1]
+        figures = tuple([0.0 if word in asked else _figure_in(word) for word in numbered])
+        report = next((one for one in self.reports if one.key == key), _Report(key, "", (), ()))
+        others = tuple([one for one in self.reports if one is not report])
+        again = report.steps[-1:] == (before,) or (seen.same_batch and report.steps[-1:] >= (before,))
+        kept = len(report.steps) - again
+        steps, shown = (*report.steps[:kept], seen.index)[-_KEPT:], (*report.figures[:kept], figures)[-_KEPT:]
+        report = report._replace(call=seen.call.hex(), steps=steps, figures=shown)
+        self.reports = (*others[1 - _KEPT :], report)
+        return self._found(seen, report)
+
+    def _reports_failure(self, seen: Observation, text: str) -> bool:
+        """Whether a result reports a failure. Of successes only those are read that are as long as one before them."""
+        if seen.outcome == ERROR or seen.signature is not None:
+            return True
+        if seen.outcome != SUCCESS:
+            return False
+        tool, size, tries = checksum(seen.tool), len(text), -1
+        for other, length, tried in self.sizes:
+            if other == tool and abs(length - size) * _SIZES <= size:
+                tries = max(tries, tried)
+        complains = False
+        if 0 <= tries < _TRIES or (tries >= 0 and seen.index % _RETRY_STEPS < _TRIES):
+            complains = looks_like_error(text) or complaint_of(text, seen.values) != "" or ends_in_error(text)
+            tries += 1
+        self.sizes = (*self.sizes[1 - _SIZES :], (tool, size, 0 if complains else max(0, tries)))
+        return complains
+
+    def _found(self, seen: Observation, report: _Report) -> DetectionResult | None:
+        steps = [at for at in report.steps if at > seen.index - _WINDOW]
+        if len(steps) < _OFTEN or seen.index < report.quiet_until or moves_on(report.figures[-len(steps) :]):
+            return None
+        quiet = report._replace(quiet_until=seen.index + report.quiet, quiet=2 * report.quiet)
+        self.reports = (*self.reports[:-1], quiet)
+        return self.found(
+            seen, 1.0, "recurring_failure", Certainty.ACKNOWLEDGED, count=len(steps), first_step=steps[0],
+            steps=tuple(steps), varied=True, calls=seen.index - steps[0] + 1, alike=len(steps), at_least=True,
+        )  # fmt: skip
+
+    def dump(self) -> Any:
+        """The reports that are remembered, and the lengths of the newest results."""
+        if not self.reports and not self.sizes:
+            return None
+        return [self.acted_at, self.reports, self.sizes]
+
+    def load(self, data: Any) -> None:
+        """See ``dump``."""
+        self.acted_at, reports, sizes = data
+        self.reports = tuple(
+            _Report(key, call, tuple(steps), tuple(map(tuple, figures)), until, quiet)
+            for key, call, steps, figures, until, quiet in reports
+        )
+        self.sizes = tuple((tool, size, tries) for tool, size, tries in sizes)
+
+    @classmethod
+    def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
+        """One sentence with the number of reports and the newest call."""
+        return f"At least {found.count} of the last {found.calls} calls reported the same failure; {call} returned {answer}."
+
+
+def _figure_in(word: str) -> float:
+    found = _FIGURE.search(word)
+    return float(found[0]) if found is not None else 0.0
