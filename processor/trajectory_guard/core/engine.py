@@ -248,12 +248,15 @@ class Engine:
         new_batch: bool, may_stop: bool, measured: Mapping[str, Any] | None = None,
     ) -> _Evaluated:  # fmt: skip
         """Apply the findings of a step to score and ladder; if this raises, the caller has to restore the state."""
-        if findings and (findings[0].only_nudge or findings[0].rule in self._only_nudged):
+        # a rule that only nudges neither hastens nor hinders the stop that another one asks for
+        decisive = tuple([one for one in findings if one.rule not in self._only_nudged]) or findings
+        if decisive and (decisive[0].only_nudge or decisive[0].rule in self._only_nudged):
             may_stop = False
         self._scorer.apply(run.score, findings, new_batch=new_batch)
         decision = ladder_policy.decide(
-            run.ladder, findings, run.score.value, self.settings, new_batch=new_batch, progress=observation.progress,
-            now=observation.step.timestamp, may_stop=may_stop, may_be_new=observation.may_be_new,
+            run.ladder, decisive, run.score.value, self.settings, new_batch=new_batch,
+            progress=observation.progress, now=observation.step.timestamp, may_stop=may_stop,
+            may_be_new=observation.may_be_new,
         )  # fmt: skip
         return run, observation, decision, self._verdict(state, run, observation, findings, decision, measured)
 

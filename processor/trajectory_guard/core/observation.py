@@ -231,7 +231,7 @@ class Observation:
         unseen: number of model turns in a row, this one included, with nothing but calls that were made before and
             whose results are unknown; unseen_first: index of the first of these steps; unseen_waits: one is a wait.
         old_states_in_a_row: steps in a row that described nothing but states that were there before, whatever the
-            calls.
+            calls; known_lines: this one returned three lines or more, all of which were there before.
         advances: number of unproductive calls in a row that went on from the one before, to a next page or the like;
             same_pages: the newest of them that returned one result, its figures included.
         counts_up: unproductive calls in a row count up the number beside a word: day 1, day 2.
@@ -298,6 +298,7 @@ class Observation:
     unseen_waits = False
     # _count_old_states
     old_states_in_a_row = 0
+    known_lines = False
     # _inquire
     advances = 0
     same_pages = 0

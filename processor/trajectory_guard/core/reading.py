@@ -344,8 +344,8 @@ class Reader:
         """Count the steps in a row that described nothing but states that were there before."""
         result = seen.step.result
         lines = lines_of(result, seen.values) if result and "\n" in result and not seen.step.stated else b""
-        known_lines = bool(lines) and run.knows_all(lines) and not seen.result_changed
-        if (seen.result in run.history.results and seen.describes_state) or known_lines:
+        seen.known_lines = bool(lines) and run.knows_all(lines) and not seen.result_changed
+        if (seen.result in run.history.results and seen.describes_state) or seen.known_lines:
             run.old_states_in_a_row += not seen.same_batch
         elif seen.progress or run.history.calls.last(seen.call) < 0:
             run.old_states_in_a_row = 0  # something new was seen, or something was done

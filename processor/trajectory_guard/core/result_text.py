@@ -383,7 +383,7 @@ def _listed_form(result: str) -> str:
 _LIST_NUMBER: Final = re.compile(r"\A(?:\d{1,3}[.):]|\[\d{1,3}\]|\(\d{1,3}\))\s+")
 _FIRST_RANK: Final = re.compile(r"^(?:\[1\]|\(1\)|1[.):])\s", re.MULTILINE)
 _LINES_AROUND: Final = 2
-LINE_BYTES: Final = 4
+LINE_BYTES: Final = 2
 
 
 def lines_of(result: str, values: tuple[str, ...] = ()) -> bytes:
@@ -409,7 +409,8 @@ def _checksums_of_lines(compared: str, values: tuple[str, ...]) -> bytes:
                 text = text.replace(line, "")
     data = text.encode("utf-8", "surrogatepass")
     lines = [line for line in map(bytes.strip, data.split(b"\n")) if line]
-    return pack(f">{len(lines)}I", *map(crc32, lines)) if len(lines) >= _MIN_LISTED_LINES else b""
+    short = [crc32(line) & 0xFFFF for line in lines]  # all of them have to be known: single ones may be alike
+    return pack(f">{len(short)}H", *short) if len(short) >= _MIN_LISTED_LINES else b""
 
 
 def _may_hold_decimal(text: str) -> bool:
@@ -419,7 +420,7 @@ def _may_hold_decimal(text: str) -> bool:
 
 _DIGITS_AND_POINTS: Final = bytes.maketrans(b"123456789,", b"000000000.")
 _MAX_STAMP_CHARS: Final = 64
-_MAX_LINES_CHARS: Final = 2_048
+_MAX_LINES_CHARS: Final = 8_192
 _MAX_LISTED_CHARS: Final = 4_096
 _MIN_LISTED_LINES: Final = 3
 

@@ -16,9 +16,9 @@ from trajectory_guard.core.score import RunScore
 
 MAX_AGENTS: Final = 8
 NO_FAILURE: Final = -1
-_KEPT_LINES: Final = 128
+_KEPT_LINES: Final = 320
 _KEPT_PAIRS: Final = 32
-_LINE: Final = "I"
+_LINE: Final = "H"
 """Format of a checksum of ``LINE_BYTES`` bytes: its value depends on the machine, its bytes do not."""
 
 

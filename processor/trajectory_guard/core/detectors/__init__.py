@@ -23,14 +23,15 @@ from trajectory_guard.core.detectors.monologue import Monologue
 from trajectory_guard.core.detectors.only_failures import OnlyFailures
 from trajectory_guard.core.detectors.phantom import Phantom, SameEffect, Wandering
 from trajectory_guard.core.detectors.pingpong import HandOffs, KnownCalls, PingPong
+from trajectory_guard.core.detectors.recombined import Recombined
 from trajectory_guard.core.detectors.recurring_failure import RecurringFailure
-from trajectory_guard.core.detectors.repeats import DeniedAgain, Recurrence, Stutter
+from trajectory_guard.core.detectors.repeats import DeniedAgain, Recurrence, Reread, Stutter
 from trajectory_guard.core.detectors.reported import REPORTED, Integrity, Stagnation
 from trajectory_guard.core.detectors.same_answer import SameAnswer
 from trajectory_guard.core.detectors.unseen import Unseen
 
 _BUILT_IN: tuple[type[Detector], ...] = (
-    Stutter, Recurrence, DeniedAgain, Unseen, Insanity, SameAnswer, SameEffect, Phantom, Wandering, PingPong, HandOffs,
+    Stutter, Recurrence, Reread, DeniedAgain, Unseen, Insanity, Recombined, SameAnswer, SameEffect, Phantom, Wandering, PingPong, HandOffs,
     KnownCalls, ErrorStreak, OnlyFailures, RecurringFailure, Monologue, SameModelCall,
 )  # fmt: skip
 LOOP_TYPES: tuple[str, ...] = (TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI)
@@ -103,8 +104,10 @@ __all__ = [
     "OnlyFailures",
     "Phantom",
     "PingPong",
+    "Recombined",
     "Recurrence",
     "RecurringFailure",
+    "Reread",
     "SameAnswer",
     "SameEffect",
     "SameModelCall",

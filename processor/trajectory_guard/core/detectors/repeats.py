@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from trajectory_guard.core.certainty import Certainty
-from trajectory_guard.core.detectors.base import COPIED, REFUSED, REPEATED, TYPE_I, DetectionResult, Detector
+from trajectory_guard.core.detectors.base import ALWAYS, COPIED, REFUSED, REPEATED, TYPE_I, DetectionResult, Detector
+from trajectory_guard.core.fingerprints import checksum
 from trajectory_guard.core.observation import MAX_DENIALS, Observation
 from trajectory_guard.core.steps import EMPTY
+from trajectory_guard.core.tools import is_thinking
 
 _CERTAIN_AT: Final = 3
 _CERTAIN_AFTER_WORK: Final = 5
@@ -185,6 +188,78 @@ class Recurrence(Detector):
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
         """As for the same call in a row."""
         return f"{call} was {_made(found, answer, ' among other calls')}."
+
+
+_REREAD: Final = 8
+_RANGE: Final = re.compile(r"(?<![\w.:/])(?<!\w-)\d{1,9}(?:,\d{1,9}p?)?(?![\w.:/-])")
+"""Figures that stand by themselves, as those of a range of lines do, and those of a name, a date or a size do not."""
+
+
+class Reread(Detector):
+    """Type I in pieces: lines that are known already are read again, in other ranges.
+
+    Fires when eight calls of one tool in a row, equal but for their figures, returned nothing but lines that were there
+    before, each in another order or selection: a file is read in windows that overlap, a table page by page although
+    its pages are known. Thoughts in between do not count as work. It leads to nudges only: the text may be read again
+    on purpose, before it is changed.
+
+    >>> from trajectory_guard.core.demonstration import fires
+    >>> lines = "def settle(batch):\\n  total = sum(batch)\\n  if not total:\\n    raise Empty\\n  return total".split("\\n")
+    >>> window = lambda at, to: "\\n".join(lines[at:to])
+    >>> fires("known_lines", (
+    ...     f"view(file=a.py, from={at}, to={to}) -> {window(at, to)}"
+    ...     for at, to in ((0, 5), (0, 4), (1, 5), (2, 5), (0, 3), (1, 4), (0, 5), (0, 4), (1, 5), (2, 5))
+    ... ))
+    """
+
+    name: ClassVar[str] = "reread"
+    rules: ClassVar[tuple[str, ...]] = ("known_lines",)
+    loop_type: ClassVar[str] = TYPE_I
+    weight: ClassVar[float] = 2.0
+    asked_at: ClassVar[int] = ALWAYS
+    may_stop: ClassVar[bool] = False
+    advice: ClassVar[tuple[str, ...]] = (
+        "You have read these lines already: write down what you know from them, and what is missing.",
+        "Act on it, or look at something that you have not seen yet.",
+        "If there is no other way, answer with what you have, or say what is missing and ask.",
+    )
+    recommendation: ClassVar[str] = "Return files whole, or larger parts of them, and keep what was read in the context."
+    thresholds: ClassVar[Mapping[str, int]] = {"calls": _REREAD}
+    __slots__ = ("asked", "steps")
+
+    def __init__(self) -> None:
+        self.asked = 0  # checksum of the tool and of what was asked for, figures aside
+        self.steps: tuple[int, ...] = ()
+
+    def update(self, seen: Observation) -> DetectionResult | None:
+        """Count the calls in a row that returned known lines only."""
+        if not seen.known_lines or seen.signature is not None:
+            if not is_thinking(seen.step.tool_name):
+                self.steps = ()
+            return None
+        asked = checksum(_RANGE.sub("#", "\0".join((seen.tool, *seen.values))))
+        kept = self.steps[-2 * _REREAD :] if asked == self.asked else ()
+        self.asked, self.steps = asked, (*(kept[:-1] if seen.same_batch else kept), seen.index)
+        if len(self.steps) < _REREAD or seen.same_batch:
+            return None
+        return self.found(
+            seen, 1.0, "known_lines", Certainty.LIKELY, count=len(self.steps), first_step=self.steps[0],
+            steps=self.steps, varied=True, calls=seen.index - self.steps[0] + 1, alike=0, at_least=True,
+        )  # fmt: skip
+
+    def dump(self) -> Any:
+        """What was asked for, and the steps in a row."""
+        return [self.asked, self.steps] if self.steps else None
+
+    def load(self, data: Any) -> None:
+        """See ``dump``."""
+        self.asked, steps = data
+        self.steps = tuple(steps)
+
+    @classmethod
+    def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
+        """One sentence with the number of calls and the newest one."""
+        return f"At least {found.count} calls in a row returned only lines that had been read before; {call} returned {answer}."
 
 
 class DeniedAgain(Detector):
