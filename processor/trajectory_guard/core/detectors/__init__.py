@@ -23,7 +23,7 @@ from trajectory_guard.core.detectors.monologue import Monologue
 from trajectory_guard.core.detectors.only_failures import OnlyFailures
 from trajectory_guard.core.detectors.phantom import Phantom, SameEffect, Wandering
 from trajectory_guard.core.detectors.pingpong import HandOffs, KnownCalls, PingPong
-from trajectory_guard.core.detectors.recombined import Recombined
+from trajectory_guard.core.detectors.standstill import Standstill
 from trajectory_guard.core.detectors.recurring_failure import RecurringFailure
 from trajectory_guard.core.detectors.repeats import DeniedAgain, Recurrence, Reread, Stutter
 from trajectory_guard.core.detectors.reported import REPORTED, Integrity, Stagnation
@@ -31,8 +31,8 @@ from trajectory_guard.core.detectors.same_answer import SameAnswer
 from trajectory_guard.core.detectors.unseen import Unseen
 
 _BUILT_IN: tuple[type[Detector], ...] = (
-    Stutter, Recurrence, Reread, DeniedAgain, Unseen, Insanity, Recombined, SameAnswer, SameEffect, Phantom, Wandering, PingPong, HandOffs,
-    KnownCalls, ErrorStreak, OnlyFailures, RecurringFailure, Monologue, SameModelCall,
+    Stutter, Recurrence, DeniedAgain, Unseen, Insanity, SameAnswer, SameEffect, Phantom, Wandering, PingPong, HandOffs,
+    KnownCalls, ErrorStreak, Monologue, SameModelCall, Reread, Standstill, RecurringFailure, OnlyFailures,
 )  # fmt: skip
 LOOP_TYPES: tuple[str, ...] = (TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI)
 """The built-in loop types; ``weights()`` knows registered ones too."""
@@ -104,7 +104,7 @@ __all__ = [
     "OnlyFailures",
     "Phantom",
     "PingPong",
-    "Recombined",
+    "Standstill",
     "Recurrence",
     "RecurringFailure",
     "Reread",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.alike_failures import moves_on
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import ALWAYS, TYPE_I, DetectionResult, Detector
 from trajectory_guard.core.detectors.error_streak import ErrorStreak
+from trajectory_guard.core.durations import keep_falling, times_in
 from trajectory_guard.core.fingerprints import checksum
 from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.observation import Observation
@@ -30,6 +31,7 @@ _NUMBERED: Final = re.compile(rf"(?<!{_IN_WORD}){_IN_WORD}*\d{_IN_WORD}*")
 _MEMBER: Final = re.compile(r"\"[^\"\n]{1,80}\"\s{0,9}:")
 _LETTERS: Final = 12
 """Figures with their names, of which one counts errors, are readings: they say nothing of what went wrong."""
+_SHORT_ID: Final = re.compile(r"\b(?=[a-f]{0,6}\d)(?=\d{0,6}[a-f])[0-9a-f]{3,7}\b")
 _FIGURE: Final = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
 _SIZES: Final = 8
 _TRIES: Final = 3
@@ -42,14 +44,17 @@ class _Report(NamedTuple):
     Fields:
         key: checksum of the tool and of the text, words with a digit in them aside.
         call: symbol, hex, of the newest call that was answered so.
-        steps: index of the newest step of each series of such answers; figures: those of the text at each of them.
+        batch: ordinal of its batch.
+        steps: index of the newest step of each series of such answers; figures, times: those of the text at each.
         quiet_until: step before which it is not found again; quiet: length of that interval.
     """
 
     key: int
     call: str
+    batch: int
     steps: tuple[int, ...]
     figures: tuple[tuple[float, ...], ...]
+    times: tuple[tuple[float, ...], ...]
     quiet_until: int = 0
     quiet: int = _QUIET_STEPS
 
@@ -57,7 +62,7 @@ class _Report(NamedTuple):
 class RecurringFailure(Detector):
     """Fires when a tool reports one failure for the sixth time within 48 steps, with other steps in between.
 
-    Names, ids and figures in the report are ignored, and so are the arguments: a pod is deleted and comes back under
+    Figures in the report are ignored, and so are ids that the request names, and the arguments: a pod is deleted and comes back under
     another name with the same crash, a build fails in the same words after each edit, a job is started anew and ends
     as the one before it. Reports in a row count once: those are tries, which ``same_error`` counts. A report
     of which a figure goes one way, or which the same call does not make any more, is progress. Brief texts, errors that
@@ -105,20 +110,19 @@ class RecurringFailure(Detector):
                 call = seen.call.hex()
                 self.reports = tuple([one for one in self.reports if one.call != call])
             return None
-        masked = mask_text(text[:_MAX_CHARS])
-        words = _NUMBERED.sub("#", masked)
+        words, figures = _read(text[:_MAX_CHARS], seen.values)
         if sum(map(str.isalpha, _MEMBER.sub("", words))) < _LETTERS:
             return None
         key = checksum(f"{seen.tool}\0{words}")
-        asked = frozenset(_NUMBERED.findall("\n".join(seen.values)[:_MAX_CHARS]))
-        numbered = _NUMBERED.findall(masked)[: _MAX_FIGURES + 1]
-        figures = tuple([0.0 if word in asked else _figure_in(word) for word in numbered])
-        report = next((one for one in self.reports if one.key == key), _Report(key, "", (), ()))
+        report = next((one for one in self.reports if one.key == key), _Report(key, "", -1, (), (), ()))
         others = tuple([one for one in self.reports if one is not report])
-        again = report.steps[-1:] == (before,) or (seen.same_batch and report.steps[-1:] >= (before,))
+        again = report.steps[-1:] == (before,) or (seen.same_batch and report.batch == seen.batch)
         kept = len(report.steps) - again
-        steps, shown = (*report.steps[:kept], seen.index)[-_KEPT:], (*report.figures[:kept], figures)[-_KEPT:]
-        report = report._replace(call=seen.call.hex(), steps=steps, figures=shown)
+        report = report._replace(
+            call=seen.call.hex(), batch=seen.batch, steps=(*report.steps[:kept], seen.index)[-_KEPT:],
+            figures=(*report.figures[:kept], figures)[-_KEPT:],
+            times=(*report.times[:kept], tuple(times_in(text)))[-_KEPT:],
+        )  # fmt: skip
         self.reports = (*others[1 - _KEPT :], report)
         return self._found(seen, report)
 
@@ -141,7 +145,9 @@ class RecurringFailure(Detector):
 
     def _found(self, seen: Observation, report: _Report) -> DetectionResult | None:
         steps = [at for at in report.steps if at > seen.index - _WINDOW]
-        if len(steps) < _OFTEN or seen.index < report.quiet_until or moves_on(report.figures[-len(steps) :]):
+        if len(steps) < _OFTEN or seen.index < report.quiet_until:
+            return None
+        if moves_on(report.figures[-len(steps) :]) or keep_falling(report.times[-len(steps) :]):
             return None
         quiet = report._replace(quiet_until=seen.index + report.quiet, quiet=2 * report.quiet)
         self.reports = (*self.reports[:-1], quiet)
@@ -160,8 +166,8 @@ class RecurringFailure(Detector):
         """See ``dump``."""
         self.acted_at, reports, sizes = data
         self.reports = tuple(
-            _Report(key, call, tuple(steps), tuple(map(tuple, figures)), until, quiet)
-            for key, call, steps, figures, until, quiet in reports
+            _Report(key, call, batch, tuple(steps), tuple(map(tuple, figures)), tuple(map(tuple, times)), until, quiet)
+            for key, call, batch, steps, figures, times, until, quiet in reports
         )
         self.sizes = tuple((tool, size, tries) for tool, size, tries in sizes)
 
@@ -171,6 +177,19 @@ class RecurringFailure(Detector):
         return f"At least {found.count} of the last {found.calls} calls reported the same failure; {call} returned {answer}."
 
 
-def _figure_in(word: str) -> float:
-    found = _FIGURE.search(word)
-    return float(found[0]) if found is not None else 0.0
+def _read(text: str, values: Sequence[str]) -> tuple[str, tuple[float, ...]]:
+    """A report without its figures and the ids that the request names, and the first figure of each of these words."""
+    asked = frozenset(_NUMBERED.findall("\n".join(values)[:_MAX_CHARS]))
+    figures: list[float] = []
+
+    def without_figures(found: re.Match[str]) -> str:
+        if found[0] in asked:
+            figures.append(0.0)
+            return "#"
+        figure = _FIGURE.search(found[0])
+        figures.append(float(figure[0]) if figure is not None else 0.0)
+        return _FIGURE.sub("#", found[0])  # another id is another thing that failed
+
+    words = _NUMBERED.sub(without_figures, mask_text(text))
+    named = [one for one in _SHORT_ID.findall(text) if one not in asked]  # masked like the id of a request, which is longer
+    return " ".join([words, *named[:_MAX_FIGURES]]), tuple(figures[: _MAX_FIGURES + 1])

@@ -233,7 +233,7 @@ class Reread(Detector):
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Count the calls in a row that returned known lines only."""
-        if not seen.known_lines or seen.signature is not None:
+        if not (seen.known_lines and seen.call) or seen.signature is not None:
             if not is_thinking(seen.step.tool_name):
                 self.steps = ()
             return None
