@@ -37,6 +37,8 @@ SETS: Final = (
     "eighteenth",
     "nineteenth",
     "twentieth",
+    "twentyfirst",
+    "twentysecond",
     "attacked",
 )
 """See ``tests/data/README.md``: which of them the rules were tuned on."""

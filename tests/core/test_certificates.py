@@ -60,6 +60,7 @@ def loops() -> dict[str, list[Any]]:
     ]
     queries = ("flights from Berlin to Rome", "flights Berlin to Rome", "the flights from Berlin to Rome")
     texts = ("red lamps", "blue chairs", "old maps", "new tools", "wet paint", "dry goods", "hot soup", "cold tea")
+    code = [f"{'    ' * (at % 3)}total_{at} = price[{at}] * amount" for at in range(9)]
     return {
         "same_call_same_result": [record("search", {"q": "hours"}, "Closed on Mondays, open from nine to five.")] * 12,
         "same_model_call": [
@@ -90,6 +91,26 @@ def loops() -> dict[str, list[Any]]:
         "recurring_result": [
             one for n, page in enumerate(texts)
             for one in (record("open", {"page": n}, f"All about {page}."), record("find", {"q": "refund"}, "", "empty"))
+        ],
+        "known_lines": [
+            record("view", {"file": "a.py", "from": at, "to": to}, "\n".join(code[at:to]))
+            for at, to in ((0, 9), (0, 4), (1, 6), (2, 9), (3, 7), (4, 9), (0, 5), (1, 8), (2, 6), (5, 9))
+        ],
+        "only_failures": [
+            record("run", {"with": way}, f"{way}: {way[::-1]} {len(way)}", "error")
+            for way in ["curl", "wget", "pip", "npm", "git", "ftp", "ssh", "scp", "rsync", "nc", "ping", "dig", "host", "telnet", "apt", "conda", "brew", "yarn"]
+        ],
+        "recurring_failure": [
+            one
+            for pod in ("a1", "b2", "c3", "d4", "e5", "f6", "g7", "h8")
+            for one in (
+                record("logs", {"pod": pod}, f"Error: the variable DB_URL is not set; exit code 1 of the pod {pod}"),
+                record("delete", {"pod": pod}, f"pod {pod} deleted"),
+            )
+        ],
+        "standstill": [
+            record("audit", {"command": f"{one} {two}"}, f"{1208 + at % 5} packages, no fix is available for four of them")
+            for at, (one, two) in enumerate([(one, two) for one in ("fix", "force", "dry", "all") for two in "abcdef"])
         ],
         "same_message": [
             record("look", {"at": n % 2}, f"The wall on side {n % 2} is grey, and the door in it is closed.", thought="I will look at the wall once more.")

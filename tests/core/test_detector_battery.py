@@ -20,6 +20,28 @@ KINDS = list(REGISTRY.values())
 PAGE = "Cart: 1 item. Size not selected. Please choose a size to continue."
 
 
+WAYS = [
+    "curl",
+    "wget",
+    "pip",
+    "npm",
+    "git",
+    "ftp",
+    "ssh",
+    "scp",
+    "rsync",
+    "nc",
+    "ping",
+    "dig",
+    "host",
+    "telnet",
+    "apt",
+    "conda",
+    "brew",
+    "yarn",
+]
+
+
 def noisy_steps(seed: int, count: int) -> Iterator[StepRecord]:
     """A mixture of loops of every kind, unknown values, errors and progress; then one loop of each kind that is rare."""
     chance = random.Random(seed)
@@ -75,6 +97,24 @@ def noisy_steps(seed: int, count: int) -> Iterator[StepRecord]:
         for one in "abcdef" + "fbxdcaebydacfzbdfaecvb"
     ]
     rare += [record("press", {"key": at % 3}, None) for at in range(24)]
+    code = [f"{'    ' * (at % 3)}total_{at} = price[{at}] * amount" for at in range(9)]
+    rare += [
+        record("view", {"file": "a.py", "from": at, "to": to}, "\n".join(code[at:to]))
+        for at, to in ((0, 9), (0, 4), (1, 6), (2, 9), (3, 7), (4, 9), (0, 5), (1, 8), (2, 6), (5, 9))
+    ]
+    rare += [record("run", {"with": f"{way}x"}, f"{way}: {way[::-1]} {len(way)}", "error") for way in WAYS]
+    rare += [
+        one
+        for pod in ("a1", "b2", "c3", "d4", "e5", "f6", "g7", "h8")
+        for one in (
+            record("logs", {"pod": pod}, f"Error: the variable DB_URL is not set; exit code 1 of the pod {pod}"),
+            record("delete", {"pod": pod}, f"pod {pod} deleted"),
+        )
+    ]
+    rare += [
+        record("audit", {"command": f"{one} {two}"}, f"{1208 + at % 5} packages, no fix is available for four of them")
+        for at, (one, two) in enumerate([(one, two) for one in ("fix", "force", "dry", "all") for two in "abcdef"])
+    ]
     for at, step in enumerate(rare, count + 12):
         yield step._replace(step_id=f"{at:016x}", timestamp=at * 2.0)
 

@@ -82,11 +82,19 @@ def _sentences(main: DetectionResult, tool: str, ending: _Ending) -> tuple[str, 
     if main.rule == "unseen_results":
         said = f"for {main.count} turns there were only calls that had been made before, most recently {tool}"
         return said, "I cannot tell whether they had any effect: please check, or give me other instructions."
+    if main.rule == "known_lines":
+        said = f"{tool} was called {calls} times in a row, and returned only what had been read before"
+        return said, "I need something that is not there, or word what to do with it."
+    if main.rule == "recurring_failure":
+        return f"{main.count} of the last {calls} calls reported the same failure, most recently {tool}", _FAILED
     if main.loop_type == TYPE_I:
         return _repeated(main, tool, calls, ending)
     if main.rule == "same_meaning" or main.rule == "reformulation":
         tried = f"{tool} was asked for the same {main.count} times, in other words or with other arguments"
         return f"{tried}, and {ending.each}", ending.missing
+    if main.rule == "standstill":
+        said = f"for {main.count} turns nothing new was asked and nothing new came back, most recently from {tool}"
+        return said, "I need something that none of these calls brings."
     if main.loop_type in (TYPE_II, TYPE_III):
         return _unchanged(main, tool, calls)
     if main.rule == "known_calls":

@@ -12,7 +12,7 @@ from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.tracking.model_calls import TOOL_NAME
 
-_CALL: Final = re.compile(r"\A(?P<tool>\w+)\((?P<args>.*)\) -> (?:\[(?P<outcome>\w+)\] )?(?P<result>.*)")
+_CALL: Final = re.compile(r"\A(?P<tool>\w+)\((?P<args>.*)\) -> (?:\[(?P<outcome>\w+)\] )?(?P<result>(?s:.*))")
 
 
 def fires(rule: str, calls: Iterable[str]) -> None:

@@ -248,15 +248,11 @@ class Engine:
         new_batch: bool, may_stop: bool, measured: Mapping[str, Any] | None = None,
     ) -> _Evaluated:  # fmt: skip
         """Apply the findings of a step to score and ladder; if this raises, the caller has to restore the state."""
-        # a rule that only nudges neither hastens nor hinders the stop that another one asks for
-        decisive = tuple([one for one in findings if one.rule not in self._only_nudged]) or findings
-        if decisive and (decisive[0].only_nudge or decisive[0].rule in self._only_nudged):
-            may_stop = False
+        decisive, only_nudge = ladder_policy.decisive(findings, self._only_nudged)
         self._scorer.apply(run.score, findings, new_batch=new_batch)
         decision = ladder_policy.decide(
-            run.ladder, decisive, run.score.value, self.settings, new_batch=new_batch,
-            progress=observation.progress, now=observation.step.timestamp, may_stop=may_stop,
-            may_be_new=observation.may_be_new,
+            run.ladder, decisive, run.score.value, self.settings, new_batch=new_batch, progress=observation.progress,
+            now=observation.step.timestamp, may_stop=may_stop and not only_nudge, may_be_new=observation.may_be_new,
         )  # fmt: skip
         return run, observation, decision, self._verdict(state, run, observation, findings, decision, measured)
 
@@ -336,7 +332,8 @@ class Engine:
                 finding = finding._replace(certainty=weakest(finding.certainty, Certainty.LIKELY))
             if finding.detected:
                 kept.append(finding)
-        return tuple(sorted(kept, key=lambda finding: -self._weights[finding.loop_type] * finding.confidence))
+        kept.sort(key=lambda one: (one.rule in self._only_nudged, -self._weights[one.loop_type] * one.confidence))
+        return tuple(kept)
 
     # --- writing the state -----------------------------------------------------------------------------------
 
@@ -357,7 +354,7 @@ class Engine:
         ):
             run.rhythm_s = scope.next_rhythm(run, observation.gap_s)
         if step.agent_id and step.agent_id not in run.agents:
-            run.agents = (*run.agents[-7:], step.agent_id)
+            run.agents = (*run.agents[-3:], step.agent_id)
         self._count(state, evaluated, state.index)
         state.note_work(observation)
         if step.usage is not None or run.usage.tokens:

@@ -17,7 +17,7 @@ needs its nudges, and the steps after them, on this side of the boundary.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -114,6 +114,17 @@ class Decision(NamedTuple):
 
 
 _NOTHING_DUE: Final = Decision()
+
+
+def decisive(found: Sequence[DetectionResult], only_nudged: Container[str]) -> tuple[Sequence[DetectionResult], bool]:
+    """The findings of a step that the ladder counts, and whether they lead to nudges only.
+
+    A rule among ``only_nudged`` neither hastens nor hinders the stop that another one asks for.
+    """
+    kept = [one for one in found if one.rule not in only_nudged]
+    if not kept:
+        return found, True
+    return kept, kept[0].only_nudge
 
 
 def decide(

@@ -31,7 +31,7 @@ class Run:
         history: calls, results and start times of the last steps.
         usage: tokens and USD of those steps.
         last_progress: index of the newest step of progress, -1 before the first.
-        agent_progress: the same by agent; agents: names of the agents that acted last (up to eight).
+        agent_progress: the same by agent; agents: names of the agents that acted last (up to four).
         last_new_call: index of the newest call that had not been made before.
         last_timed: index of the newest answer that equals an earlier one but for a duration, -1 before the first.
         last_work: index of the newest such call that handed over content or brought something new, -1 before the first.

@@ -23,7 +23,7 @@ from trajectory_guard.core.run import Run
 from trajectory_guard.core.tools import is_handoff
 from trajectory_guard.core.tracking import model_calls
 
-FORMAT_VERSION: Final = 18
+FORMAT_VERSION: Final = 19
 MAX_NOISE_PROFILES: Final = 8
 MAX_RUNS: Final = 8
 MakeDetectors = Callable[[], "tuple[Detector, ...]"]

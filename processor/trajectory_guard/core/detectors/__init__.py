@@ -18,16 +18,15 @@ from trajectory_guard.core.detectors.base import (
 )
 from trajectory_guard.core.detectors.error_streak import ErrorStreak
 from trajectory_guard.core.detectors.insanity import Insanity
+from trajectory_guard.core.detectors.lasting_failures import OnlyFailures, RecurringFailure
 from trajectory_guard.core.detectors.model_calls import SameModelCall
 from trajectory_guard.core.detectors.monologue import Monologue
-from trajectory_guard.core.detectors.only_failures import OnlyFailures
 from trajectory_guard.core.detectors.phantom import Phantom, SameEffect, Wandering
 from trajectory_guard.core.detectors.pingpong import HandOffs, KnownCalls, PingPong
-from trajectory_guard.core.detectors.standstill import Standstill
-from trajectory_guard.core.detectors.recurring_failure import RecurringFailure
 from trajectory_guard.core.detectors.repeats import DeniedAgain, Recurrence, Reread, Stutter
 from trajectory_guard.core.detectors.reported import REPORTED, Integrity, Stagnation
 from trajectory_guard.core.detectors.same_answer import SameAnswer
+from trajectory_guard.core.detectors.standstill import Standstill
 from trajectory_guard.core.detectors.unseen import Unseen
 
 _BUILT_IN: tuple[type[Detector], ...] = (
@@ -104,7 +103,6 @@ __all__ = [
     "OnlyFailures",
     "Phantom",
     "PingPong",
-    "Standstill",
     "Recurrence",
     "RecurringFailure",
     "Reread",
@@ -112,6 +110,7 @@ __all__ = [
     "SameEffect",
     "SameModelCall",
     "Stagnation",
+    "Standstill",
     "Stutter",
     "Wandering",
     "detector_of",

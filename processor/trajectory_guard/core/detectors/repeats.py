@@ -204,12 +204,11 @@ class Reread(Detector):
     on purpose, before it is changed.
 
     >>> from trajectory_guard.core.demonstration import fires
-    >>> lines = "def settle(batch):\\n  total = sum(batch)\\n  if not total:\\n    raise Empty\\n  return total".split("\\n")
-    >>> window = lambda at, to: "\\n".join(lines[at:to])
-    >>> fires("known_lines", (
-    ...     f"view(file=a.py, from={at}, to={to}) -> {window(at, to)}"
-    ...     for at, to in ((0, 5), (0, 4), (1, 5), (2, 5), (0, 3), (1, 4), (0, 5), (0, 4), (1, 5), (2, 5))
-    ... ))
+    >>> lines = [f"total_{name} = price * amount" for name in "abcdef"]
+    >>> ranges = ((0, 6), (0, 4), (1, 5), (2, 6), (0, 3), (1, 4), (3, 6), (0, 5), (1, 6), (2, 5))
+    >>> fires("known_lines", (f"view(from={at}, to={to}) -> " + "\\n".join(lines[at:to]) for at, to in ranges))
+    step 8: 8 times, 1.00, likely, NUDGE
+    step 9: 9 times, 1.00, likely, NUDGE
     """
 
     name: ClassVar[str] = "reread"
@@ -223,7 +222,9 @@ class Reread(Detector):
         "Act on it, or look at something that you have not seen yet.",
         "If there is no other way, answer with what you have, or say what is missing and ask.",
     )
-    recommendation: ClassVar[str] = "Return files whole, or larger parts of them, and keep what was read in the context."
+    recommendation: ClassVar[str] = (
+        "Return files whole, or larger parts of them, and keep what was read in the context."
+    )
     thresholds: ClassVar[Mapping[str, int]] = {"calls": _REREAD}
     __slots__ = ("asked", "steps")
 
@@ -259,7 +260,8 @@ class Reread(Detector):
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
         """One sentence with the number of calls and the newest one."""
-        return f"At least {found.count} calls in a row returned only lines that had been read before; {call} returned {answer}."
+        calls = f"At least {found.count} calls in a row"
+        return f"{calls} returned only lines that had been read before; {call} returned {answer}."
 
 
 class DeniedAgain(Detector):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from itertools import islice, repeat
-from sys import byteorder
+from array import array
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise, repeat
 from typing import Any, ClassVar, Final, NamedTuple
 from zlib import crc32
 
@@ -14,50 +14,63 @@ from trajectory_guard.core.detectors.base import ALWAYS, TYPE_II, DetectionResul
 from trajectory_guard.core.detectors.insanity import Insanity
 from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.pending import is_pending
 from trajectory_guard.core.plain import from_text, to_text
 from trajectory_guard.core.text import both_ends
-from trajectory_guard.core.tools import changes_database, is_communication, is_status_lookup, is_thinking, is_waiting
+from trajectory_guard.core.tools import (
+    changes_database,
+    is_communication,
+    is_handoff,
+    is_status_lookup,
+    is_thinking,
+    is_waiting,
+)
 
 _TURNS: Final = 14
 _FEW: Final = 1
-_KNOWN: Final = 9
-_OF: Final = 12
-_KEPT_MARKS: Final = 28
-_KEPT_ANSWERS: Final = 32
+_REPEATED: Final = 3
+"""Cells of a table ask for known words, each for another pair of them: so many calls have to be repeats."""
 _MANY_WAITS: Final = 3
 _MANY_SILENT: Final = 9
+_SAME_ANSWERS: Final = 9
+_ANSWERS: Final = 12
 _AFTER_KNOWN: Final = 3
 """An answer to a call that asks something new is read only so soon after one that did not: reading takes its time."""
 _PAUSE_S: Final = 45.0
 _MAX_CHARS: Final = 4_096
-_MAX_WORDS: Final = 64
+_MAX_WORDS: Final = 10
+"""A line of more words is a text, and another one says something else: it counts as one word."""
+_MAX_CHECKSUMS: Final = 64
 _MAX_SENTENCES: Final = 256
+_MAX_FIGURES: Final = 3
 _MIN_QUOTED: Final = 3
 _MIN_LETTERS: Final = 2
-_SILENT_LETTERS: Final = 12
-_KEPT_WORDS: Final = 256
-_KEPT_SENTENCES: Final = 192
-_WIDTH: Final = 2
+_SAID: Final = re.compile(r"(?:[^\W\d_][\W\d_]{0,80}){12}")
+"""An answer with fewer letters says too little to be compared: a value, an acknowledgement."""
+_KEPT_WORDS: Final = 192
+_KEPT_SENTENCES: Final = 160
+_KEPT_ANSWERS: Final = 32
+_KEPT_TURNS: Final = 28
+_KEPT_FIGURES: Final = 8
+_KEPT_MOVES: Final = 7
+_LEAST_MOVES: Final = 4
+_ONE_WAY: Final = 0.7
+_BY_ONE: Final = {1.0: "f", -1.0: "b"}
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _FIGURED: Final = re.compile(r"(?<![^\s,;\"'(){}\[\]=])[^\s,;\"'(){}\[\]=\d]{0,64}\d[^\s,;\"'(){}\[\]=]{0,64}")
 _MASKED: Final = re.compile(r"(?<![^\W\d_])[^\W\d_]{0,64}\d[\w.,:/-]{0,64}|<\w{1,16}>")
 _SENTENCE: Final = re.compile(r"[\n{}\[\],;|]|(?<=[.!?。])\s")
 _FIGURE: Final = re.compile(r"(?:(?<![\w.])-)?\d{1,9}(?:[.,]\d{1,6})?")
-_MAX_FIGURES: Final = 3
-_KEPT_FIGURES: Final = 12
-_KEPT_MOVES: Final = 7
-_LEAST_MOVES: Final = 4
-_ONE_WAY: Final = 0.7
+
+_WIDTH: Final = 2
 
 _ANSWER: Final = 1
 _WORDS: Final = 2
 _FIGURES: Final = 4
 _WAIT: Final = 8
+_NEW: Final = _ANSWER | _WORDS | _FIGURES | _WAIT
 _SILENT: Final = 16
 _SAME: Final = 32
-_MOVE: Final = {1.0: "f", -1.0: "b"}
-_NEW: Final = _ANSWER | _WORDS | _FIGURES | _WAIT
+_AGAIN: Final = 64
 
 
 class _Figures(NamedTuple):
@@ -65,7 +78,7 @@ class _Figures(NamedTuple):
 
     Fields:
         key: checksum of tool and sentence; last: its figures at the newest time.
-        moves: of each figure, how it moved from time to time: ``u`` up, ``d`` down, ``c`` one more, as a counter does.
+        moves: of each figure, how it moved from time to time: ``u`` up, ``d`` down, ``f`` and ``b`` the same by one.
     """
 
     key: int
@@ -77,36 +90,41 @@ class _Figures(NamedTuple):
         if len(figures) != len(self.last):
             return _Figures(self.key, figures, ("",) * len(figures))
         moves = [
-            (known + _MOVE.get(now - then, "u" if now > then else "d"))[-_KEPT_MOVES:] if now != then else known
+            known if now == then else (known + _BY_ONE.get(now - then, "u" if now > then else "d"))[-_KEPT_MOVES:]
             for now, then, known in zip(figures, self.last, self.moves, strict=True)
         ]
         return _Figures(self.key, figures, tuple(moves))
 
     def move_on(self) -> bool:
-        """Whether one of them goes one way, and does not just count the times."""
-        return any(
-            len(one) >= _LEAST_MOVES
-            and one.strip("f")
-            and (abs(len(one) - 2 * (one.count("d") + one.count("b"))) >= _ONE_WAY * len(one) or not one.strip("bf"))
-            for one in self.moves
-        )
+        """Whether one of them goes one way, or walks by one to and fro. One that only counts up does neither."""
+        for moves in self.moves:
+            if len(moves) >= _LEAST_MOVES and moves.strip("f"):
+                down = moves.count("d") + moves.count("b")
+                if abs(len(moves) - 2 * down) >= _ONE_WAY * len(moves) or not moves.strip("bf"):
+                    return True
+        return False
 
 
 class Standstill(Detector):
-    """Fires when fourteen model turns brought nothing: no new word or figure in the calls, no new sentence in an answer.
+    """Fires when fourteen model turns in a row brought nothing: no new word or figure in a call, nothing new in an
+    answer.
 
-    A word or a figure is new if no call of the run held it before, in whatever combination; a sentence, if the tool has
-    not said it before, figures, ids and the words of the request aside. One turn of the fourteen may ask or answer
-    something new. A figure that rises or falls from one time to the next is progress, unless it goes up by one each
-    time, as the number of a try does. Nothing is found where more than three of the turns wait, or pause for 45
-    seconds, or where more than nine only acknowledge. Thoughts are not counted. It leads to nudges only.
+    A word or a figure is new if no call of the tool held it before, in whatever combination; an answer, if the tool has
+    not said one of its sentences before, figures, ids and the words of the request aside, or if a figure in one of them
+    goes one way from time to time. One that goes up by one each time, as the number of a try, does not. Of the fourteen
+    turns one may ask, and one may say, something new. Nine of twelve turns are enough whose whole answers came before,
+    with all their figures. Three of the calls have to be repeats. Thoughts do not count, and acknowledgements and
+    values only if their call asks something new; hand-overs have rules of their own. Where three of the turns wait,
+    pause for 45 seconds, or read another value off one call, nothing is found. It leads to nudges only.
 
     >>> from trajectory_guard.core.demonstration import fires
-    >>> flags = ("", "--force", "--legacy", "--force --legacy", "--legacy --force")
+    >>> flags = ("--deep", "--force", "--legacy", "--dry-run")
     >>> fires("standstill", (
-    ...     f"run(command=audit {flags[at % 5]} {flags[at // 5]}) -> 12{at * 7 % 5} packages, and no fix is available"
-    ...     for at in range(20)
+    ...     f"run(cmd=audit {flags[at % 4]} {flags[at * at // 3 % 4]}) -> {1208 + at * 7 % 5} packages, and no fix yet"
+    ...     for at in range(19)
     ... ))
+    step 17: 9 times, 1.00, likely, NUDGE
+    step 18: 10 times, 1.00, likely, NUDGE
 
     Reference: situations of this kind in ``docs/detection.md``.
     """
@@ -123,7 +141,7 @@ class Standstill(Detector):
         "If nothing is left to try, answer with what you have, or ask.",
     )
     recommendation: ClassVar[str] = "Give the agent a memory of what it has tried, or a list of what is left to try."
-    thresholds: ClassVar[Mapping[str, int]] = {"turns": _TURNS, "new": _FEW}
+    thresholds: ClassVar[Mapping[str, int]] = {"turns": _TURNS, "new": _FEW, "same": _SAME_ANSWERS}
     __slots__ = ("answers", "figures", "marks", "sentences", "since_known", "steps", "words")
 
     def __init__(self) -> None:
@@ -136,23 +154,23 @@ class Standstill(Detector):
         self.since_known = _AFTER_KNOWN  # turns since a call asked nothing new
 
     def update(self, seen: Observation) -> DetectionResult | None:
-        """Mark what is new in the call and its answer, and count the turns without."""
+        """Mark what is new in the call and in its answer, and count the turns without."""
         if is_thinking(seen.step.tool_name):
             return None
         mark = self._asked(seen)
-        self.since_known = 0 if not mark else self.since_known + 1
-        if self.since_known > _AFTER_KNOWN:
-            mark |= _ANSWER
-        else:
-            mark |= self._answered(seen)
+        self.since_known = self.since_known + 1 if mark else 0
+        read = self.since_known <= _AFTER_KNOWN and not is_handoff(seen.step.tool_name)
+        mark |= _AGAIN * (seen.made > 1)
+        mark |= self._answered(seen) if read else _ANSWER  # what an agent does with a hand-over does not show in it
+        kept = _KEPT_TURNS - 1
         if seen.same_batch and self.marks:
-            silent = mark & self.marks[-1] & _SILENT
-            mark = ((mark | self.marks[-1]) & ~_SILENT) | silent
+            before, kept = self.marks[-1], -1
+            mark = (mark | before) & ~(_SILENT | _SAME | _AGAIN) | mark & before
             self.marks, self.steps = self.marks[:-1], self.steps[:-1]
-        self.marks, self.steps = (*self.marks, mark)[-_KEPT_MARKS:], (*self.steps, seen.index)[-_KEPT_MARKS:]
+        self.marks, self.steps = (*self.marks[-kept:], mark), (*self.steps[-kept:], seen.index)
         if mark & _NEW or seen.same_batch:
             return None
-        steps = self._known_steps() or self._standing_steps()
+        steps = self._with_same_answers() or self._standing()
         if not steps:
             return None
         return self.found(
@@ -160,40 +178,43 @@ class Standstill(Detector):
             varied=True, calls=seen.index - steps[0] + 1, alike=0, at_least=True,
         )  # fmt: skip
 
-    def _standing_steps(self) -> tuple[int, ...]:
-        """The newest fourteen, if hardly anything in them was new."""
+    def _standing(self) -> tuple[int, ...]:
+        """The newest fourteen turns, if hardly anything in them was new."""
         marks = self.marks[-_TURNS:]
-        if len(marks) < _TURNS:
-            return ()
-        few = all(sum([mark & new > 0 for mark in marks]) <= _FEW for new in (_ANSWER, _WORDS, _FIGURES))
-        waits, silent = (sum([mark & one > 0 for mark in marks]) for one in (_WAIT, _SILENT))
-        return self.steps[-_TURNS:] if few and waits < _MANY_WAITS and silent < _MANY_SILENT else ()
+        few = max(_count(marks, one) for one in (_WORDS, _FIGURES, _ANSWER)) <= _FEW
+        waits = _count(marks, _WAIT) >= _MANY_WAITS or _count(marks, _SILENT) >= _MANY_SILENT
+        stands = few and not waits and _count(marks, _AGAIN) >= _REPEATED
+        return self.steps[-_TURNS:] if stands and len(marks) == _TURNS else ()
 
-    def _known_steps(self) -> tuple[int, ...]:
-        """Those of the newest twelve with an answer of some length that ask nothing new, and whose answer is the same
-        as one before with all its figures; none if they are fewer than nine.
+    def _with_same_answers(self) -> tuple[int, ...]:
+        """Of the newest twelve turns that ask or say something: those that ask nothing new, and whose answer is one
+        that came before with all its figures. None if they are fewer than nine.
         """
-        told = [(at, mark) for at, mark in zip(self.steps, self.marks, strict=True) if mark & (_NEW | _SAME)][-_OF:]
-        same = tuple([at for at, mark in told if mark & _SAME and not mark & _NEW])
-        waits = sum([mark & _WAIT > 0 for _, mark in told])
-        return same if len(same) >= _KNOWN and waits <= _MANY_WAITS else ()
+        turns = [one for one in zip(self.steps, self.marks, strict=True) if one[1] & (_NEW | _SAME)][-_ANSWERS:]
+        same = tuple([at for at, mark in turns if mark & _SAME and not mark & _NEW])
+        if len(same) < _SAME_ANSWERS:
+            return ()
+        marks = [mark for _, mark in turns]
+        return same if _count(marks, _WAIT) <= _MANY_WAITS and _count(marks, _AGAIN) >= _REPEATED else ()
 
     def _asked(self, seen: Observation) -> int:
-        """Whether the call holds new words, or new figures."""
+        """Whether the call holds new words, or new figures; they are remembered."""
         if not seen.call:
             return _WORDS
-        text = "\n".join(seen.values)[:_MAX_CHARS].casefold()
-        tool = crc32(seen.tool.encode())
-        words = _checksums(islice(_WORD.findall(text), _MAX_WORDS), tool)
-        figures = _checksums(islice(_FIGURED.findall(text), _MAX_WORDS), tool)
+        text, tool = "\n".join(seen.values)[:_MAX_CHARS].casefold(), crc32(seen.tool.encode("utf-8", "replace"))
+        found: list[str] = []
+        for line in text.split("\n"):
+            found += [line] if line.count(" ") >= _MAX_WORDS else _WORD.findall(line)
+        words, figures = _checksums(found, tool), _checksums(_FIGURED.findall(text), tool)
         known = set(memoryview(self.words).cast("H"))
         mark = (0 if known.issuperset(words) else _WORDS) | (0 if known.issuperset(figures) else _FIGURES)
         if mark:
-            self.words = _with_new(self.words, known, words + figures, _KEPT_WORDS)
+            new = [one for one in dict.fromkeys(words + figures) if one not in known]
+            self.words = _with_new(self.words, new, _KEPT_WORDS)
         return mark
 
     def _answered(self, seen: Observation) -> int:
-        """Whether the answer holds a new sentence, or a figure that moves on; whether the step waits, or says little."""
+        """Whether the answer says something new, or what it said before; whether the step waits, or says little."""
         step, text = seen.step, seen.step.result
         if text is None:
             return _ANSWER
@@ -201,37 +222,41 @@ class Standstill(Detector):
         for value in seen.values:
             if _MIN_QUOTED <= len(value) <= _MAX_CHARS:
                 masked = masked.replace(value.casefold(), "~")
-        tool, keys, letters, moved = crc32(seen.tool.encode()), [], 0, False
-        for part in islice(_SENTENCE.split(masked), _MAX_SENTENCES):
-            said = " ".join(_WORD.findall(_MASKED.sub("#", part)))
-            key = crc32(said.encode(), tool)
-            if len(said) >= _MIN_LETTERS:
-                keys.append(key & 0xFFFF)
-                letters += len(said)
-            numbers = _FIGURE.findall(part)
-            if numbers:
-                moved = self._moved(key, tuple([float(one.replace(",", ".")) for one in numbers[:_MAX_FIGURES]])) or moved
-        known = set(memoryview(self.sentences).cast("H"))
-        new = not known.issuperset(keys) or _is_about_its_own(seen, text)
-        if new:
-            self.sentences = _with_new(self.sentences, known, keys, _KEPT_SENTENCES)
-        answer = crc32(masked.encode(), tool) & 0xFFFF
-        before = set(memoryview(self.answers).cast("H"))
-        self.answers = _with_new(self.answers, before, [answer], _KEPT_ANSWERS)
+        tool = crc32(seen.tool.encode("utf-8", "replace"))
+        answer = crc32(masked.encode("utf-8", "replace"), tool) & 0xFFFF
+        same = answer in memoryview(self.answers).cast("H")
+        new = not same and (self._says_anything_new(masked, tool) or _is_about_its_own(seen, text))
+        if not same:
+            self.answers = _with_new(self.answers, [answer], _KEPT_ANSWERS)
         waits = (
-            (seen.in_a_row and answer not in before)  # readings, of which the next one may be what is waited for
+            (seen.in_a_row and not same)  # readings, of which the next one may be what is waited for
             or seen.gap_s >= _PAUSE_S
             or seen.certainty is Certainty.WAITING
             or is_waiting(step.tool_name, step.args)
             or is_status_lookup(step.tool_name)
-            or is_pending(text)
         )
-        mark = (_ANSWER * (new or moved)) | (_WAIT * waits)
-        if letters < _SILENT_LETTERS or changes_database(step.args, text):
+        mark = _ANSWER * new | _WAIT * waits
+        if _SAID.search(masked) is None or changes_database(step.args, text):
             return mark | _SILENT
-        return mark | _SAME * (answer in before and not is_communication(step.tool_name))
+        return mark | _SAME * (same and not is_communication(step.tool_name))
 
-    def _moved(self, key: int, figures: tuple[float, ...]) -> bool:
+    def _says_anything_new(self, masked: str, tool: int) -> bool:
+        """Whether an answer holds a new sentence, or a figure that moves on; both are remembered."""
+        keys, moved = [], False
+        for part in _SENTENCE.split(masked)[:_MAX_SENTENCES]:
+            said = " ".join(_WORD.findall(_MASKED.sub("#", part)))
+            key = crc32(said.encode("utf-8", "replace"), tool)
+            if len(said) >= _MIN_LETTERS:
+                keys.append(key & 0xFFFF)
+            figures = _FIGURE.findall(part)
+            if figures:
+                moved |= self._moves(key, tuple([float(one.replace(",", ".")) for one in figures[:_MAX_FIGURES]]))
+        known = set(memoryview(self.sentences).cast("H"))
+        new = [one for one in dict.fromkeys(keys) if one not in known]
+        self.sentences = _with_new(self.sentences, new, _KEPT_SENTENCES)
+        return moved or bool(new)
+
+    def _moves(self, key: int, figures: tuple[float, ...]) -> bool:
         known = next((one for one in self.figures if one.key == key), None)
         others = tuple([one for one in self.figures if one is not known])
         now = known.with_figures(figures) if known is not None else _Figures(key, figures, ("",) * len(figures))
@@ -242,15 +267,16 @@ class Standstill(Detector):
         """What was asked and answered, and the marks of the newest turns."""
         if not self.words:
             return None
-        words, sentences = to_text(self.words), to_text(self.sentences)
-        return [words, sentences, to_text(self.answers), [list(one) for one in self.figures], self.marks, self.steps, self.since_known]
+        texts = [to_text(one) for one in (self.words, self.sentences, self.answers, bytes(self.marks))]
+        distances = [later - at for at, later in pairwise(self.steps)]
+        return [*texts, [list(one) for one in self.figures], [*self.steps[:1], *distances], self.since_known]
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
-        words, sentences, answers, figures, marks, steps, self.since_known = data
-        self.words, self.sentences, self.answers = map(from_text, (words, sentences, answers))
+        words, sentences, answers, marks, figures, distances, self.since_known = data
+        self.words, self.sentences, self.answers = from_text(words), from_text(sentences), from_text(answers)
         self.figures = tuple([_Figures(key, tuple(last), tuple(moves)) for key, last, moves in figures])
-        self.marks, self.steps = tuple(marks), tuple(steps)
+        self.marks, self.steps = tuple(from_text(marks)), tuple(accumulate(distances))
 
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
@@ -261,16 +287,20 @@ class Standstill(Detector):
         )
 
 
+def _count(marks: Sequence[int], bit: int) -> int:
+    return sum([mark & bit > 0 for mark in marks])
+
+
 def _is_about_its_own(seen: Observation, text: str) -> bool:
     """Whether a call that was not made before is answered with its figures: each answer is about another thing."""
     figures = [one for one in seen.values if len(one) >= _MIN_QUOTED and _FIGURE.fullmatch(one)]
     return seen.made < 2 and len(figures) > 1 and all(one in text for one in figures)
 
 
-def _checksums(words: Any, tool: int) -> list[int]:
-    return [one & 0xFFFF for one in map(crc32, map(str.encode, words, repeat("utf-8"), repeat("replace")), repeat(tool))]
+def _checksums(words: list[str], tool: int) -> list[int]:
+    encoded = map(str.encode, words[:_MAX_CHECKSUMS], repeat("utf-8"), repeat("replace"))
+    return [one & 0xFFFF for one in map(crc32, encoded, repeat(tool))]
 
 
-def _with_new(data: bytes, known: set[int], checksums: list[int], kept: int) -> bytes:
-    new = [one.to_bytes(_WIDTH, byteorder) for one in dict.fromkeys(checksums) if one not in known]
-    return (data + b"".join(new))[-kept * _WIDTH :]
+def _with_new(data: bytes, new: list[int], kept: int) -> bytes:
+    return (data + array("H", new).tobytes())[-kept * _WIDTH :] if new else data

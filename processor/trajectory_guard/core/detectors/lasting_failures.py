@@ -1,4 +1,4 @@
-"""Type I across work: one failure that is reported again and again, whatever is done in between."""
+"""Failures that last: one that is reported again after each piece of work, and nothing but failures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.alike_failures import moves_on
 from trajectory_guard.core.certainty import Certainty
-from trajectory_guard.core.detectors.base import ALWAYS, TYPE_I, DetectionResult, Detector
+from trajectory_guard.core.detectors.base import ALWAYS, TYPE_I, TYPE_V, DetectionResult, Detector
 from trajectory_guard.core.detectors.error_streak import ErrorStreak
 from trajectory_guard.core.durations import keep_falling, times_in
 from trajectory_guard.core.fingerprints import checksum
@@ -19,12 +19,16 @@ from trajectory_guard.core.steps import ERROR, SUCCESS
 from trajectory_guard.core.tools import is_thinking
 
 _OFTEN: Final = 6
+_TURNS: Final = 16
 _WINDOW: Final = 48
 _QUIET_STEPS: Final = 32
-_KEPT: Final = 8
+_KEPT: Final = 6
+_KEPT_REPORTS: Final = 4
 _MIN_CHARS: Final = 40
 """A shorter text names a class of failures, as a status does: many things may fail so."""
 _MAX_CHARS: Final = 4_096
+_MIN_NAME_CHARS: Final = 4
+_MAX_NAMES: Final = 64
 _MAX_FIGURES: Final = 12
 _IN_WORD: Final = r"[^\s,;:{}\[\]\"'()|=]"
 _NUMBERED: Final = re.compile(rf"(?<!{_IN_WORD}){_IN_WORD}*\d{_IN_WORD}*")
@@ -62,12 +66,12 @@ class _Report(NamedTuple):
 class RecurringFailure(Detector):
     """Fires when a tool reports one failure for the sixth time within 48 steps, with other steps in between.
 
-    Figures in the report are ignored, and so are ids that the request names, and the arguments: a pod is deleted and comes back under
-    another name with the same crash, a build fails in the same words after each edit, a job is started anew and ends
-    as the one before it. Reports in a row count once: those are tries, which ``same_error`` counts. A report
-    of which a figure goes one way, or which the same call does not make any more, is progress. Brief texts, errors that
-    pass by themselves and waits do not count. It leads to nudges only, and is found again after 32 further steps, then
-    after ever more.
+    Figures in the report are ignored, and so are ids that the request names, and the arguments: a pod is deleted and
+    comes back under another name with the same crash, a build fails in the same words after each edit, a job is started
+    anew and ends as the one before it. Reports in a row count once: those are tries, which ``same_error`` counts. A
+    report of which a figure goes one way, or which the same call does not make any more, is progress. Brief texts,
+    errors that pass by themselves and waits do not count. It leads to nudges only, and is found again after 32 further
+    steps, then after ever more.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> crash = "Error: the variable DB_URL of the container is not set; exit code 1 of pod"
@@ -123,7 +127,7 @@ class RecurringFailure(Detector):
             figures=(*report.figures[:kept], figures)[-_KEPT:],
             times=(*report.times[:kept], tuple(times_in(text)))[-_KEPT:],
         )  # fmt: skip
-        self.reports = (*others[1 - _KEPT :], report)
+        self.reports = (*others[1 - _KEPT_REPORTS :], report)
         return self._found(seen, report)
 
     def _reports_failure(self, seen: Observation, text: str) -> bool:
@@ -132,15 +136,16 @@ class RecurringFailure(Detector):
             return True
         if seen.outcome != SUCCESS:
             return False
-        tool, size, tries = checksum(seen.tool), len(text), -1
+        tool, size, tries = checksum(seen.tool) & 0xFFFF, len(text), -1
+        least, most = size - size // _SIZES, size + size // _SIZES
         for other, length, tried in self.sizes:
-            if other == tool and abs(length - size) * _SIZES <= size:
-                tries = max(tries, tried)
+            if least <= length <= most and tries < tried and other == tool:
+                tries = tried
         complains = False
         if 0 <= tries < _TRIES or (tries >= 0 and seen.index % _RETRY_STEPS < _TRIES):
             complains = looks_like_error(text) or complaint_of(text, seen.values) != "" or ends_in_error(text)
             tries += 1
-        self.sizes = (*self.sizes[1 - _SIZES :], (tool, size, 0 if complains else max(0, tries)))
+        self.sizes = (*self.sizes[1 - _SIZES :], (tool, size, 0 if complains or tries < 0 else tries))
         return complains
 
     def _found(self, seen: Observation, report: _Report) -> DetectionResult | None:
@@ -174,12 +179,78 @@ class RecurringFailure(Detector):
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
         """One sentence with the number of reports and the newest call."""
-        return f"At least {found.count} of the last {found.calls} calls reported the same failure; {call} returned {answer}."
+        calls = f"{found.count} of the last {found.calls} calls"
+        return f"At least {calls} reported the same failure; {call} returned {answer}."
+
+
+class OnlyFailures(Detector):
+    """Fires when sixteen model turns in a row brought nothing but failures, each in words of its own.
+
+    A wall is described in many ways: ``same_error`` asks for one error class, and this rule for none. Thoughts in
+    between do not count as success. A call that fails otherwise than it did the last time ends the series, since
+    something has moved on, and a wait (``certainty`` waiting) that is looked at again does not fire. It leads to nudges
+    only: the entries of a long list may all fail.
+
+    >>> from trajectory_guard.core.demonstration import fires
+    >>> ways = "curl wget pip npm git ftp ssh scp rsync nc ping dig host telnet apt conda brew".split()
+    >>> fires("only_failures", (f"run(with={way}) -> [error] {way}: {way[::-1]} {len(way)}" for way in ways))
+    step 15: 16 times, 1.00, likely, OBSERVE
+    step 16: 17 times, 1.00, likely, NUDGE
+
+    Reference: failures in a row of healthy situations, fourteen at most (``docs/detection.md``).
+    """
+
+    name: ClassVar[str] = "only_failures"
+    rules: ClassVar[tuple[str, ...]] = ("only_failures",)
+    loop_type: ClassVar[str] = TYPE_V
+    weight: ClassVar[float] = ErrorStreak.weight
+    asked_at: ClassVar[int] = ALWAYS
+    may_stop: ClassVar[bool] = False
+    advice: ClassVar[tuple[str, ...]] = (
+        "Nothing has worked for many calls: stop trying further ways, and say what they have in common.",
+        "Check what all of them need: a connection, a right, a running service, a valid session.",
+        "If it cannot be had, finish what does not need it, and report what is missing.",
+    )
+    recommendation: ClassVar[str] = ErrorStreak.recommendation
+    thresholds: ClassVar[Mapping[str, int]] = {"turns": _TURNS}
+    __slots__ = ("steps",)
+
+    def __init__(self) -> None:
+        self.steps: tuple[int, ...] = ()  # the newest failure of each turn
+
+    def update(self, seen: Observation) -> DetectionResult | None:
+        """Count the turns that brought nothing but failures."""
+        if seen.signature is None or seen.result_changed:
+            if not is_thinking(seen.step.tool_name):
+                self.steps = ()
+            return None
+        kept = self.steps[:-1] if seen.same_batch else self.steps[1 - 2 * _TURNS :]
+        self.steps = (*kept, seen.index)
+        polls = seen.certainty is Certainty.WAITING and seen.made > 1
+        if len(self.steps) < _TURNS or polls or seen.same_batch:
+            return None
+        return self.found(
+            seen, 1.0, "only_failures", Certainty.LIKELY, count=len(self.steps), first_step=self.steps[0],
+            steps=self.steps[-_TURNS:], varied=True, calls=seen.index - self.steps[0] + 1, alike=0, at_least=True,
+        )  # fmt: skip
+
+    def dump(self) -> Any:
+        """The failures in a row."""
+        return self.steps or None
+
+    def load(self, data: Any) -> None:
+        """See ``dump``."""
+        self.steps = tuple(data)
+
+    @classmethod
+    def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
+        """One sentence with the number of turns and the newest call."""
+        return f"At least {found.count} turns in a row brought nothing but failures; {call} returned {answer}."
 
 
 def _read(text: str, values: Sequence[str]) -> tuple[str, tuple[float, ...]]:
     """A report without its figures and the ids that the request names, and the first figure of each of these words."""
-    asked = frozenset(_NUMBERED.findall("\n".join(values)[:_MAX_CHARS]))
+    asked = frozenset(_NUMBERED.findall("\n".join(values)[:_MAX_CHARS])[:_MAX_NAMES])
     figures: list[float] = []
 
     def without_figures(found: re.Match[str]) -> str:
@@ -190,6 +261,9 @@ def _read(text: str, values: Sequence[str]) -> tuple[str, tuple[float, ...]]:
         figures.append(float(figure[0]) if figure is not None else 0.0)
         return _FIGURE.sub("#", found[0])  # another id is another thing that failed
 
+    for word in asked:
+        if len(word) >= _MIN_NAME_CHARS:
+            text = text.replace(word, "#")  # before a mask takes the space in front of it
     words = _NUMBERED.sub(without_figures, mask_text(text))
-    named = [one for one in _SHORT_ID.findall(text) if one not in asked]  # masked like the id of a request, which is longer
+    named = [one for one in _SHORT_ID.findall(text) if one not in asked]  # masked like the longer ids of requests
     return " ".join([words, *named[:_MAX_FIGURES]]), tuple(figures[: _MAX_FIGURES + 1])

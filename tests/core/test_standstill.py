@@ -1,0 +1,191 @@
+"""A stretch of steps in which nothing new is asked and nothing new comes back, and what is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.helpers import evaluate, first_level, record
+from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.policy import Level
+from trajectory_guard.core.settings import EngineSettings
+
+FLAGS = ("fix", "force", "dry", "all")
+LANGUAGES = {
+    "English": "{} packages looked at; no fix is available for four of them",
+    "German": "{} Pakete geprüft; für vier davon gibt es keine Korrektur",
+    "Greek": "Ελέγχθηκαν {} πακέτα· για τέσσερα δεν υπάρχει διόρθωση",
+    "Japanese": "{}個のパッケージを確認。うち四つには修正版がない",
+    "Arabic": "فُحصت {} حزمة، ولا إصلاح لأربع منها",
+}
+
+
+def findings(steps: list[Any], rule: str = "standstill") -> list[int]:
+    """Steps, from 0, at which the rule fires."""
+    numbered = [one._replace(step_id=f"{at:016x}", timestamp=one.timestamp or at * 9.0) for at, one in enumerate(steps)]
+    verdicts: list[Verdict | None] = evaluate(numbered)
+    return [
+        at
+        for at, verdict in enumerate(verdicts)
+        if verdict is not None and any(one.rule == rule for one in verdict.detections)
+    ]
+
+
+def combinations(answer: str = LANGUAGES["English"], seed: int = 1, count: int = 40) -> Iterator[Any]:
+    """Flags of a command in ever other combinations; the answers differ in a figure that goes up and down."""
+    chance = Random(seed)
+    for _ in range(count):
+        one, other = chance.choice(FLAGS), chance.choice(FLAGS)
+        yield record("audit", {"command": f"audit --{one} --{other}"}, answer.format(chance.randint(1_208, 1_214)))
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_flags_of_a_command_in_ever_other_combinations(language: str) -> None:
+    assert findings(list(combinations(LANGUAGES[language])))
+
+
+@given(st.integers(0, 10_000))
+def test_whatever_the_order(seed: int) -> None:
+    assert findings(list(combinations(seed=seed)))
+
+
+def test_pairs_of_known_words_are_the_cells_of_a_table() -> None:
+    colours, clothes = ("red", "blue", "grey", "green", "black", "white"), ("shirt", "coat", "scarf", "dress", "belt")
+    names = [*colours, *clothes]
+    steps = [
+        record("stock", {"colour": one, "kind": other}, "There are 7 of them in the store")
+        for one, other in pairwise(names)
+    ]
+    for colour in colours:
+        steps += [
+            record("stock", {"colour": colour, "kind": one}, "There are 7 of them in the store") for one in clothes
+        ]
+    assert findings(steps) == []
+
+
+def test_a_word_that_was_not_asked_for_before_is_new() -> None:
+    steps = [record("audit", {"command": f"audit {word}"}, LANGUAGES["English"].format(1_210)) for word in WORDS]
+    assert findings(steps) == []
+
+
+WORDS = [
+    "lamp",
+    "chair",
+    "map",
+    "tool",
+    "paint",
+    "coat",
+    "soup",
+    "tea",
+    "wood",
+    "iron",
+    "glass",
+    "rope",
+    "cloth",
+    "sand",
+    "salt",
+    "clay",
+    "wax",
+    "ink",
+    "oil",
+    "fur",
+]
+
+
+def test_a_figure_that_was_not_asked_for_before_is_new() -> None:
+    """Tickets of a queue that are known by their number only, and are all closed with the same words."""
+    steps = []
+    for number in range(4_711, 4_735):
+        steps.append(record("get_ticket", {"id": number}, f"Ticket {number}: the customer asks where the parcel is"))
+        steps.append(record("close_ticket", {"id": number}, f"Ticket {number} was closed and the customer informed"))
+    assert findings(steps) == []
+
+
+def test_a_sentence_that_was_not_said_before_is_new() -> None:
+    steps = [
+        record("look", {"at": FLAGS[at % 4]}, f"There is some {word} on the shelf here")
+        for at, word in enumerate(WORDS)
+    ]
+    assert findings(steps) == []
+
+
+@pytest.mark.parametrize("step", [3, -2, 0.5])
+def test_a_figure_that_goes_one_way_is_progress(step: float) -> None:
+    steps = [
+        record(
+            "tune",
+            {"knob": FLAGS[at * 7 % 4], "to": FLAGS[at % 3]},
+            f"The deviation of the beam is {500 + step * at} now",
+        )
+        for at in range(30)
+    ]
+    assert findings(steps) == []
+
+
+def test_a_figure_that_counts_the_tries_is_none() -> None:
+    steps = [
+        record("tune", {"knob": FLAGS[at * 7 % 4], "to": FLAGS[at % 3]}, f"Try {at}: the beam is still out of focus")
+        for at in range(30)
+    ]
+    assert findings(steps)
+
+
+def test_a_place_that_is_walked_to_by_one_is_progress() -> None:
+    x = y = 0
+    steps = []
+    chance = Random(4)
+    for _ in range(40):
+        way = chance.choice(("north", "east", "south", "west"))
+        x, y = x + (way == "east") - (way == "west"), y + (way == "north") - (way == "south")
+        steps.append(record("go", {"way": way}, f"You walked on; x: {x}\ny: {y}\nThe passage goes on as before"))
+    assert findings(steps) == []
+
+
+def test_readings_of_one_call_are_a_wait() -> None:
+    chance = Random(5)
+    steps = [
+        record("read", {"of": "tank"}, f"The water in the tank has {chance.randint(60, 70)} degrees") for _ in range(30)
+    ]
+    assert findings(steps) == []
+
+
+def test_pauses_are_a_wait() -> None:
+    steps = [one._replace(timestamp=at * 90.0) for at, one in enumerate(combinations())]
+    assert findings(steps) == []
+
+
+def test_statements_that_change_a_database_are_none() -> None:
+    query = "delete from sessions where expires < now() limit 10000"
+    steps = [record("run_sql", {"query": query}, f"Query OK, 10000 rows affected (0.{at} sec)") for at in range(40)]
+    assert findings(steps) == []
+
+
+def test_one_message_of_many_calls_is_one_turn() -> None:
+    steps = [one._replace(batch="1") for one in combinations()]
+    assert findings(steps) == []
+
+
+def test_unknown_calls_and_unknown_answers_may_be_new() -> None:
+    steps = list(combinations())
+    assert findings([one._replace(args=None, tool_args_hash=None) for one in steps]) == []
+    assert findings([one._replace(result=None, state_snapshot_hash=None) for one in steps]) == []
+
+
+def test_it_only_nudges() -> None:
+    steps = [
+        one._replace(step_id=f"{at:016x}", timestamp=at * 9.0)
+        for at, one in enumerate([*combinations(count=25), *combinations(seed=2, count=25), *combinations(seed=3)])
+    ]
+    alone = EngineSettings(weights={"TYPE_II_INSANITY": 1.5} | {f"TYPE_{one}": 0.0 for one in OTHERS})
+    verdicts = evaluate(steps, alone)
+    assert first_level(verdicts, Level.NUDGE) is not None
+    assert first_level(verdicts, Level.STOP) is None
+
+
+OTHERS = ("I_STUTTER", "III_PHANTOM", "IV_PINGPONG", "V_ERROR_STREAK", "VI_MONOLOGUE")
