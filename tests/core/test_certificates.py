@@ -109,8 +109,12 @@ def loops() -> dict[str, list[Any]]:
             )
         ],
         "standstill": [
-            record("audit", {"command": f"{one} {two}"}, f"{1208 + at % 5} packages, no fix is available for four of them")
-            for at, (one, two) in enumerate([(one, two) for one in ("fix", "force", "dry", "all") for two in "abcdef"])
+            one
+            for at in range(14)
+            for one in (
+                record("audit", {"command": "abcd"[at * at // 3 % 4]}, f"{1208 + at * 7 % 5} packages, four of them cannot be mended"),
+                record("look", {"at": "efgh"[at * 7 % 4]}, f"The disk is full to {90 + at * 11 % 7} percent, nothing can be deleted"),
+            )
         ],
         "same_message": [
             record("look", {"at": n % 2}, f"The wall on side {n % 2} is grey, and the door in it is closed.", thought="I will look at the wall once more.")
