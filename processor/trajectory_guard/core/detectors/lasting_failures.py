@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -15,6 +16,7 @@ from trajectory_guard.core.fingerprints import checksum
 from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import complaint_of, ends_in_error, looks_like_error
+from trajectory_guard.core.plain import from_text, to_text
 from trajectory_guard.core.steps import ERROR, SUCCESS
 from trajectory_guard.core.tools import is_thinking
 
@@ -98,7 +100,7 @@ class RecurringFailure(Detector):
     def __init__(self) -> None:
         self.acted_at = -1  # the newest step that was not a thought
         self.reports: tuple[_Report, ...] = ()
-        self.sizes: tuple[tuple[int, int, int], ...] = ()  # tool, length, and how often such were read in vain
+        self.sizes = b""  # of the newest successes: tool, length, and how often such were read in vain
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Count the reports of this failure, or note that the call does not report it any more."""
@@ -136,16 +138,18 @@ class RecurringFailure(Detector):
             return True
         if seen.outcome != SUCCESS:
             return False
-        tool, size, tries = checksum(seen.tool) & 0xFFFF, len(text), -1
+        tool, size, tries = checksum(seen.tool) & 0xFFFF, min(len(text), 0xFFFF), -1
         least, most = size - size // _SIZES, size + size // _SIZES
-        for other, length, tried in self.sizes:
+        known = memoryview(self.sizes).cast("H")
+        for other, length, tried in zip(known[::3], known[1::3], known[2::3], strict=True):
             if least <= length <= most and tries < tried and other == tool:
                 tries = tried
         complains = False
         if 0 <= tries < _TRIES or (tries >= 0 and seen.index % _RETRY_STEPS < _TRIES):
             complains = looks_like_error(text) or complaint_of(text, seen.values) != "" or ends_in_error(text)
-            tries += 1
-        self.sizes = (*self.sizes[1 - _SIZES :], (tool, size, 0 if complains or tries < 0 else tries))
+            tries = min(tries + 1, _TRIES)
+        newest = array("H", (tool, size, 0 if complains or tries < 0 else tries)).tobytes()
+        self.sizes = (self.sizes + newest)[-_SIZES * len(newest) :]
         return complains
 
     def _found(self, seen: Observation, report: _Report) -> DetectionResult | None:
@@ -165,7 +169,7 @@ class RecurringFailure(Detector):
         """The reports that are remembered, and the lengths of the newest results."""
         if not self.reports and not self.sizes:
             return None
-        return [self.acted_at, self.reports, self.sizes]
+        return [self.acted_at, self.reports, to_text(self.sizes)]
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
@@ -174,7 +178,7 @@ class RecurringFailure(Detector):
             _Report(key, call, batch, tuple(steps), tuple(map(tuple, figures)), tuple(map(tuple, times)), until, quiet)
             for key, call, batch, steps, figures, times, until, quiet in reports
         )
-        self.sizes = tuple((tool, size, tries) for tool, size, tries in sizes)
+        self.sizes = from_text(sizes)
 
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, pairwise, repeat
+from itertools import repeat
+from sys import byteorder
 from typing import Any, ClassVar, Final, NamedTuple
 from zlib import crc32
 
@@ -62,6 +63,7 @@ _SENTENCE: Final = re.compile(r"[\n{}\[\],;|]|(?<=[.!?。])\s")
 _FIGURE: Final = re.compile(r"(?:(?<![\w.])-)?\d{1,9}(?:[.,]\d{1,6})?")
 
 _WIDTH: Final = 2
+_INDEX: Final = 4
 
 _ANSWER: Final = 1
 _WORDS: Final = 2
@@ -149,8 +151,8 @@ class Standstill(Detector):
         self.sentences = b""  # and of the sentences that were answered
         self.answers = b""  # and of whole answers
         self.figures: tuple[_Figures, ...] = ()
-        self.marks: tuple[int, ...] = ()  # of the newest turns, the bits above
-        self.steps: tuple[int, ...] = ()
+        self.marks = b""  # of the newest turns, the bits above
+        self.steps = b""  # and their newest steps
         self.since_known = _AFTER_KNOWN  # turns since a call asked nothing new
 
     def update(self, seen: Observation) -> DetectionResult | None:
@@ -162,12 +164,12 @@ class Standstill(Detector):
         read = self.since_known <= _AFTER_KNOWN and not is_handoff(seen.step.tool_name)
         mark |= _AGAIN * (seen.made > 1)
         mark |= self._answered(seen) if read else _ANSWER  # what an agent does with a hand-over does not show in it
-        kept = _KEPT_TURNS - 1
-        if seen.same_batch and self.marks:
-            before, kept = self.marks[-1], -1
-            mark = (mark | before) & ~(_SILENT | _SAME | _AGAIN) | mark & before
-            self.marks, self.steps = self.marks[:-1], self.steps[:-1]
-        self.marks, self.steps = (*self.marks[-kept:], mark), (*self.steps[-kept:], seen.index)
+        marks, indices = self.marks, self.steps
+        if seen.same_batch and marks:
+            mark = (mark | marks[-1]) & ~(_SILENT | _SAME | _AGAIN) | mark & marks[-1]
+            marks, indices = marks[:-1], indices[:-_INDEX]
+        self.marks = (marks + bytes((mark,)))[-_KEPT_TURNS:]
+        self.steps = (indices + seen.index.to_bytes(_INDEX, byteorder))[-_INDEX * _KEPT_TURNS :]
         if mark & _NEW or seen.same_batch:
             return None
         steps = self._with_same_answers() or self._standing()
@@ -184,13 +186,14 @@ class Standstill(Detector):
         few = max(_count(marks, one) for one in (_WORDS, _FIGURES, _ANSWER)) <= _FEW
         waits = _count(marks, _WAIT) >= _MANY_WAITS or _count(marks, _SILENT) >= _MANY_SILENT
         stands = few and not waits and _count(marks, _AGAIN) >= _REPEATED
-        return self.steps[-_TURNS:] if stands and len(marks) == _TURNS else ()
+        return tuple(memoryview(self.steps).cast("I")[-_TURNS:]) if stands and len(marks) == _TURNS else ()
 
     def _with_same_answers(self) -> tuple[int, ...]:
         """Of the newest twelve turns that ask or say something: those that ask nothing new, and whose answer is one
         that came before with all its figures. None if they are fewer than nine.
         """
-        turns = [one for one in zip(self.steps, self.marks, strict=True) if one[1] & (_NEW | _SAME)][-_ANSWERS:]
+        steps = memoryview(self.steps).cast("I")
+        turns = [one for one in zip(steps, self.marks, strict=True) if one[1] & (_NEW | _SAME)][-_ANSWERS:]
         same = tuple([at for at, mark in turns if mark & _SAME and not mark & _NEW])
         if len(same) < _SAME_ANSWERS:
             return ()
@@ -267,16 +270,14 @@ class Standstill(Detector):
         """What was asked and answered, and the marks of the newest turns."""
         if not self.words:
             return None
-        texts = [to_text(one) for one in (self.words, self.sentences, self.answers, bytes(self.marks))]
-        distances = [later - at for at, later in pairwise(self.steps)]
-        return [*texts, [list(one) for one in self.figures], [*self.steps[:1], *distances], self.since_known]
+        texts = [to_text(one) for one in (self.words, self.sentences, self.answers, self.marks, self.steps)]
+        return [*texts, [list(one) for one in self.figures], self.since_known]
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
-        words, sentences, answers, marks, figures, distances, self.since_known = data
-        self.words, self.sentences, self.answers = from_text(words), from_text(sentences), from_text(answers)
+        *texts, figures, self.since_known = data
+        self.words, self.sentences, self.answers, self.marks, self.steps = map(from_text, texts)
         self.figures = tuple([_Figures(key, tuple(last), tuple(moves)) for key, last, moves in figures])
-        self.marks, self.steps = tuple(from_text(marks)), tuple(accumulate(distances))
 
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
