@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from array import array
 from collections.abc import Mapping, Sequence
+from struct import iter_unpack, pack
 from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.alike_failures import moves_on
@@ -140,15 +140,14 @@ class RecurringFailure(Detector):
             return False
         tool, size, tries = checksum(seen.tool) & 0xFFFF, min(len(text), 0xFFFF), -1
         least, most = size - size // _SIZES, size + size // _SIZES
-        known = memoryview(self.sizes).cast("H")
-        for other, length, tried in zip(known[::3], known[1::3], known[2::3], strict=True):
+        for other, length, tried in iter_unpack("HHH", self.sizes):
             if least <= length <= most and tries < tried and other == tool:
                 tries = tried
         complains = False
-        if 0 <= tries < _TRIES or (tries >= 0 and seen.index % _RETRY_STEPS < _TRIES):
+        if 0 <= tries < _TRIES or (tries >= 0 and seen.index % _RETRY_STEPS == 0):
             complains = looks_like_error(text) or complaint_of(text, seen.values) != "" or ends_in_error(text)
             tries = min(tries + 1, _TRIES)
-        newest = array("H", (tool, size, 0 if complains or tries < 0 else tries)).tobytes()
+        newest = pack("HHH", tool, size, 0 if complains or tries < 0 else tries)
         self.sizes = (self.sizes + newest)[-_SIZES * len(newest) :]
         return complains
 

@@ -47,6 +47,7 @@ _MIN_QUOTED: Final = 3
 _MIN_LETTERS: Final = 2
 _SAID: Final = re.compile(r"(?:[^\W\d_][\W\d_]{0,80}){12}")
 """An answer with fewer letters says too little to be compared: a value, an acknowledgement."""
+_BRIEF: Final = 24
 _KEPT_WORDS: Final = 192
 _KEPT_SENTENCES: Final = 160
 _KEPT_ANSWERS: Final = 32
@@ -56,8 +57,9 @@ _KEPT_MOVES: Final = 7
 _LEAST_MOVES: Final = 4
 _ONE_WAY: Final = 0.7
 _BY_ONE: Final = {1.0: "f", -1.0: "b"}
-_WORD: Final = re.compile(r"[^\W\d_]+")
-_FIGURED: Final = re.compile(r"(?<![^\s,;\"'(){}\[\]=])[^\s,;\"'(){}\[\]=\d]{0,64}\d[^\s,;\"'(){}\[\]=]{0,64}")
+_WORD: Final = re.compile(r"[^\W_]+(?:[.,:/_-][^\W_]+)*")
+_LETTERS: Final = re.compile(r"[^\W\d_]+")
+_DIGIT: Final = re.compile(r"\d")
 _MASKED: Final = re.compile(r"(?<![^\W\d_])[^\W\d_]{0,64}\d[\w.,:/-]{0,64}|<\w{1,16}>")
 _SENTENCE: Final = re.compile(r"[\n{}\[\],;|]|(?<=[.!?。])\s")
 _FIGURE: Final = re.compile(r"(?:(?<![\w.])-)?\d{1,9}(?:[.,]\d{1,6})?")
@@ -205,22 +207,25 @@ class Standstill(Detector):
         if not seen.call:
             return _WORDS
         text, tool = "\n".join(seen.values)[:_MAX_CHARS].casefold(), crc32(seen.tool.encode("utf-8", "replace"))
-        found: list[str] = []
+        words: list[str] = []
         for line in text.split("\n"):
-            found += [line] if line.count(" ") >= _MAX_WORDS else _WORD.findall(line)
-        words, figures = _checksums(found, tool), _checksums(_FIGURED.findall(text), tool)
+            words += [line] if line.count(" ") >= _MAX_WORDS else _WORD.findall(line)
+        checksums = _checksums(words, tool)
         known = set(memoryview(self.words).cast("H"))
-        mark = (0 if known.issuperset(words) else _WORDS) | (0 if known.issuperset(figures) else _FIGURES)
-        if mark:
-            new = [one for one in dict.fromkeys(words + figures) if one not in known]
-            self.words = _with_new(self.words, new, _KEPT_WORDS)
-        return mark
+        if known.issuperset(checksums):
+            return 0
+        pairs = [(one, word) for one, word in zip(checksums, words, strict=False) if one not in known]
+        self.words = _with_new(self.words, list(dict.fromkeys([one for one, _ in pairs])), _KEPT_WORDS)
+        figures = sum([_DIGIT.search(word) is not None for _, word in pairs])
+        return _FIGURES * (figures > 0) | _WORDS * (figures < len(pairs))
 
     def _answered(self, seen: Observation) -> int:
         """Whether the answer says something new, or what it said before; whether the step waits, or says little."""
         step, text = seen.step, seen.step.result
         if text is None:
             return _ANSWER
+        if seen.repeats > 1 and seen.certainty is not Certainty.WAITING:
+            return _SILENT if len(text) < _BRIEF else _SAME  # as it was, but for clocks and ids
         masked = mask_text(both_ends(text, _MAX_CHARS)).casefold()
         for value in seen.values:
             if _MIN_QUOTED <= len(value) <= _MAX_CHARS:
@@ -247,7 +252,7 @@ class Standstill(Detector):
         """Whether an answer holds a new sentence, or a figure that moves on; both are remembered."""
         keys, moved = [], False
         for part in _SENTENCE.split(masked)[:_MAX_SENTENCES]:
-            said = " ".join(_WORD.findall(_MASKED.sub("#", part)))
+            said = " ".join(_LETTERS.findall(_MASKED.sub("#", part)))
             key = crc32(said.encode("utf-8", "replace"), tool)
             if len(said) >= _MIN_LETTERS:
                 keys.append(key & 0xFFFF)
