@@ -25,9 +25,9 @@ _MAX_FIGURES: Final = 12
 _MIN_WRITTEN_CHARS: Final = 3
 """A single digit may have been written anywhere."""
 _IN_WORD: Final = r"[^\s,;:{}\[\]\"'()|=]"
-_NUMBERED: Final = re.compile(rf"(?<!{_IN_WORD}){_IN_WORD}*\d{_IN_WORD}*")
+NUMBERED: Final = re.compile(rf"(?<!{_IN_WORD}){_IN_WORD}*\d{_IN_WORD}*")
 """A word with a digit in it. Tried at the beginning of a word only: elsewhere, a long word would take time squared."""
-_FIGURE: Final = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
+FIGURE: Final = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
 _KEPT: Final = 8
 _IN_ONE_DIRECTION: Final = 0.5
 """So many more of the pairs of values rise than fall, or the reverse: three of four go one way."""
@@ -94,10 +94,10 @@ def _read(text: str, written: Container[int]) -> tuple[int, tuple[float, ...], t
             if not unwritten:
                 return "#"
             named.extend(unwritten)
-        figures.extend(float(one) for one in _FIGURE.findall(word))
-        return _FIGURE.sub("#", word)
+        figures.extend(float(one) for one in FIGURE.findall(word))
+        return FIGURE.sub("#", word)
 
-    words = checksum(_NUMBERED.sub(without_figures, mask_text(text[:_MAX_CHARS])))
+    words = checksum(NUMBERED.sub(without_figures, mask_text(text[:_MAX_CHARS])))
     return words, tuple(islice(figures, _MAX_FIGURES + 1)), tuple(islice(named, _MAX_FIGURES))
 
 

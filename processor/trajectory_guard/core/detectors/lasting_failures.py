@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from struct import iter_unpack, pack
 from typing import Any, ClassVar, Final, NamedTuple
 
-from trajectory_guard.core.alike_failures import moves_on
+from trajectory_guard.core.alike_failures import FIGURE, NUMBERED, moves_on
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import ALWAYS, TYPE_I, TYPE_V, DetectionResult, Detector
 from trajectory_guard.core.detectors.error_streak import ErrorStreak
@@ -32,13 +32,10 @@ _MAX_CHARS: Final = 4_096
 _MIN_NAME_CHARS: Final = 4
 _MAX_NAMES: Final = 64
 _MAX_FIGURES: Final = 12
-_IN_WORD: Final = r"[^\s,;:{}\[\]\"'()|=]"
-_NUMBERED: Final = re.compile(rf"(?<!{_IN_WORD}){_IN_WORD}*\d{_IN_WORD}*")
 _MEMBER: Final = re.compile(r"\"[^\"\n]{1,80}\"\s{0,9}:")
 _LETTERS: Final = 12
 """Figures with their names, of which one counts errors, are readings: they say nothing of what went wrong."""
 _SHORT_ID: Final = re.compile(r"\b(?=[a-f]{0,6}\d)(?=\d{0,6}[a-f])[0-9a-f]{3,7}\b")
-_FIGURE: Final = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
 _SIZES: Final = 8
 _TRIES: Final = 3
 _RETRY_STEPS: Final = 16
@@ -140,14 +137,14 @@ class RecurringFailure(Detector):
             return False
         tool, size, tries = checksum(seen.tool) & 0xFFFF, min(len(text), 0xFFFF), -1
         least, most = size - size // _SIZES, size + size // _SIZES
-        for other, length, tried in iter_unpack("HHH", self.sizes):
+        for other, length, tried in iter_unpack("<HHH", self.sizes):
             if least <= length <= most and tries < tried and other == tool:
                 tries = tried
         complains = False
         if 0 <= tries < _TRIES or (tries >= 0 and seen.index % _RETRY_STEPS == 0):
             complains = looks_like_error(text) or complaint_of(text, seen.values) != "" or ends_in_error(text)
             tries = min(tries + 1, _TRIES)
-        newest = pack("HHH", tool, size, 0 if complains or tries < 0 else tries)
+        newest = pack("<HHH", tool, size, 0 if complains or tries < 0 else tries)
         self.sizes = (self.sizes + newest)[-_SIZES * len(newest) :]
         return complains
 
@@ -253,20 +250,20 @@ class OnlyFailures(Detector):
 
 def _read(text: str, values: Sequence[str]) -> tuple[str, tuple[float, ...]]:
     """A report without its figures and the ids that the request names, and the first figure of each of these words."""
-    asked = frozenset(_NUMBERED.findall("\n".join(values)[:_MAX_CHARS])[:_MAX_NAMES])
+    asked = frozenset(NUMBERED.findall("\n".join(values)[:_MAX_CHARS])[:_MAX_NAMES])
     figures: list[float] = []
 
     def without_figures(found: re.Match[str]) -> str:
         if found[0] in asked:
             figures.append(0.0)
             return "#"
-        figure = _FIGURE.search(found[0])
+        figure = FIGURE.search(found[0])
         figures.append(float(figure[0]) if figure is not None else 0.0)
-        return _FIGURE.sub("#", found[0])  # another id is another thing that failed
+        return FIGURE.sub("#", found[0])  # another id is another thing that failed
 
     for word in asked:
         if len(word) >= _MIN_NAME_CHARS:
             text = text.replace(word, "#")  # before a mask takes the space in front of it
-    words = _NUMBERED.sub(without_figures, mask_text(text))
+    words = NUMBERED.sub(without_figures, mask_text(text))
     named = [one for one in _SHORT_ID.findall(text) if one not in asked]  # masked like the longer ids of requests
     return " ".join([words, *named[:_MAX_FIGURES]]), tuple(figures[: _MAX_FIGURES + 1])

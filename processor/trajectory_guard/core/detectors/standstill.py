@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from array import array
 from collections.abc import Mapping, Sequence
 from itertools import repeat
-from sys import byteorder
+from struct import pack, unpack
 from typing import Any, ClassVar, Final, NamedTuple
 from zlib import crc32
 
@@ -171,7 +170,7 @@ class Standstill(Detector):
             mark = (mark | marks[-1]) & ~(_SILENT | _SAME | _AGAIN) | mark & marks[-1]
             marks, indices = marks[:-1], indices[:-_INDEX]
         self.marks = (marks + bytes((mark,)))[-_KEPT_TURNS:]
-        self.steps = (indices + seen.index.to_bytes(_INDEX, byteorder))[-_INDEX * _KEPT_TURNS :]
+        self.steps = (indices + seen.index.to_bytes(_INDEX, "little"))[-_INDEX * _KEPT_TURNS :]
         if mark & _NEW or seen.same_batch:
             return None
         steps = self._with_same_answers() or self._standing()
@@ -188,14 +187,15 @@ class Standstill(Detector):
         few = max(_count(marks, one) for one in (_WORDS, _FIGURES, _ANSWER)) <= _FEW
         waits = _count(marks, _WAIT) >= _MANY_WAITS or _count(marks, _SILENT) >= _MANY_SILENT
         stands = few and not waits and _count(marks, _AGAIN) >= _REPEATED
-        return tuple(memoryview(self.steps).cast("I")[-_TURNS:]) if stands and len(marks) == _TURNS else ()
+        return _indices(self.steps)[-_TURNS:] if stands and len(marks) == _TURNS else ()
 
     def _with_same_answers(self) -> tuple[int, ...]:
         """Of the newest twelve turns that ask or say something: those that ask nothing new, and whose answer is one
         that came before with all its figures. None if they are fewer than nine.
         """
-        steps = memoryview(self.steps).cast("I")
-        turns = [one for one in zip(steps, self.marks, strict=True) if one[1] & (_NEW | _SAME)][-_ANSWERS:]
+        turns = [one for one in zip(_indices(self.steps), self.marks, strict=True) if one[1] & (_NEW | _SAME)][
+            -_ANSWERS:
+        ]
         same = tuple([at for at, mark in turns if mark & _SAME and not mark & _NEW])
         if len(same) < _SAME_ANSWERS:
             return ()
@@ -211,7 +211,7 @@ class Standstill(Detector):
         for line in text.split("\n"):
             words += [line] if line.count(" ") >= _MAX_WORDS else _WORD.findall(line)
         checksums = _checksums(words, tool)
-        known = set(memoryview(self.words).cast("H"))
+        known = set(_numbers(self.words))
         if known.issuperset(checksums):
             return 0
         pairs = [(one, word) for one, word in zip(checksums, words, strict=False) if one not in known]
@@ -224,7 +224,7 @@ class Standstill(Detector):
         step, text = seen.step, seen.step.result
         if text is None:
             return _ANSWER
-        if seen.repeats > 1 and seen.certainty is not Certainty.WAITING:
+        if seen.repeats > 1 and seen.certainty is not Certainty.WAITING and seen.gap_s < _PAUSE_S:
             return _SILENT if len(text) < _BRIEF else _SAME  # as it was, but for clocks and ids
         masked = mask_text(both_ends(text, _MAX_CHARS)).casefold()
         for value in seen.values:
@@ -232,7 +232,7 @@ class Standstill(Detector):
                 masked = masked.replace(value.casefold(), "~")
         tool = crc32(seen.tool.encode("utf-8", "replace"))
         answer = crc32(masked.encode("utf-8", "replace"), tool) & 0xFFFF
-        same = answer in memoryview(self.answers).cast("H")
+        same = answer in _numbers(self.answers)
         new = not same and (self._says_anything_new(masked, tool) or _is_about_its_own(seen, text))
         if not same:
             self.answers = _with_new(self.answers, [answer], _KEPT_ANSWERS)
@@ -259,7 +259,7 @@ class Standstill(Detector):
             figures = _FIGURE.findall(part)
             if figures:
                 moved |= self._moves(key, tuple([float(one.replace(",", ".")) for one in figures[:_MAX_FIGURES]]))
-        known = set(memoryview(self.sentences).cast("H"))
+        known = set(_numbers(self.sentences))
         new = [one for one in dict.fromkeys(keys) if one not in known]
         self.sentences = _with_new(self.sentences, new, _KEPT_SENTENCES)
         return moved or bool(new)
@@ -309,4 +309,12 @@ def _checksums(words: list[str], tool: int) -> list[int]:
 
 
 def _with_new(data: bytes, new: list[int], kept: int) -> bytes:
-    return (data + array("H", new).tobytes())[-kept * _WIDTH :] if new else data
+    return (data + pack(f"<{len(new)}H", *new))[-kept * _WIDTH :] if new else data
+
+
+def _numbers(data: bytes) -> tuple[int, ...]:
+    return unpack(f"<{len(data) // _WIDTH}H", data)
+
+
+def _indices(data: bytes) -> tuple[int, ...]:
+    return unpack(f"<{len(data) // _INDEX}I", data)
