@@ -9,6 +9,7 @@ from functools import cache
 
 import pytest
 
+from tests.core.test_lasting_failures import WAYS
 from tests.helpers import record
 from trajectory_guard.core.detectors import LOOP_TYPES, REGISTRY, DetectionResult, Detector
 from trajectory_guard.core.detectors.base import ALWAYS, signs_of
@@ -18,28 +19,6 @@ from trajectory_guard.core.steps import StepRecord
 
 KINDS = list(REGISTRY.values())
 PAGE = "Cart: 1 item. Size not selected. Please choose a size to continue."
-
-
-WAYS = [
-    "curl",
-    "wget",
-    "pip",
-    "npm",
-    "git",
-    "ftp",
-    "ssh",
-    "scp",
-    "rsync",
-    "nc",
-    "ping",
-    "dig",
-    "host",
-    "telnet",
-    "apt",
-    "conda",
-    "brew",
-    "yarn",
-]
 
 
 def noisy_steps(seed: int, count: int) -> Iterator[StepRecord]:
