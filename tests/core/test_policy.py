@@ -16,6 +16,7 @@ from trajectory_guard.core.policy import (
     Level,
     begin_segment,
     decide,
+    decisive,
     delivered,
     finish_recovery,
     reset_episode,
@@ -108,6 +109,21 @@ def test_a_tool_that_is_never_stopped_is_nudged_ever_more_rarely() -> None:
 
 
 # --- thresholds ----------------------------------------------------------------------------------------------
+
+
+def test_nudges_of_a_rule_that_only_nudges_bring_no_stop_nearer() -> None:
+    only, other = DetectionResult(TYPE_I, 1.0, "nudging", LIKELY, count=14), finding(LIKELY)
+    assert decisive((only,), {"nudging"}) == ((only,), False)
+    assert decisive((*other, only), {"nudging"}) == (list(other), True)
+    ladder, nudges = Ladder(), 0
+    for _ in range(30):
+        found, counts = decisive((only,), {"nudging"})
+        given = decide(ladder, found, 5.0, SETTINGS, new_batch=True, progress=False, towards_stop=counts)
+        assert not given.stop_due
+        nudges += given.nudge > 0
+    assert nudges > 1
+    stops = [at for at in range(30) if step(ladder, LIKELY).stop_due]
+    assert stops[0] >= (tail(LIKELY, 30)[1] or 0) - 1
 
 
 def test_below_the_nudge_threshold_nothing_is_due() -> None:

@@ -248,11 +248,11 @@ class Engine:
         new_batch: bool, may_stop: bool, measured: Mapping[str, Any] | None = None,
     ) -> _Evaluated:  # fmt: skip
         """Apply the findings of a step to score and ladder; if this raises, the caller has to restore the state."""
-        decisive, only_nudge = ladder_policy.decisive(findings, self._only_nudged)
+        decisive, towards = ladder_policy.decisive(findings, self._only_nudged)
         self._scorer.apply(run.score, findings, new_batch=new_batch)
         decision = ladder_policy.decide(
             run.ladder, decisive, run.score.value, self.settings, new_batch=new_batch, progress=observation.progress,
-            now=observation.step.timestamp, may_stop=may_stop and not only_nudge, may_be_new=observation.may_be_new,
+            now=observation.step.timestamp, may_stop=may_stop, may_be_new=observation.may_be_new, towards_stop=towards,
         )  # fmt: skip
         return run, observation, decision, self._verdict(state, run, observation, findings, decision, measured)
 

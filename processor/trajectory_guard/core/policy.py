@@ -60,6 +60,7 @@ class Ladder(Plain):
         unproductive_steps: batches with a finding since the episode began or progress was made.
         steps_to_first_nudge: ``unproductive_steps`` when the first nudge became due.
         nudges: nudges due since the episode began or progress was made.
+        side_nudges: those of them for rules that lead to nudges only; a stop counts the others.
         steps_since_nudge: unproductive steps since the last nudge.
         segment_nudges, segment_steps_since_nudge: the same on this side of the last uncertain boundary.
         repeats_at_nudge: repeats at the last nudge, of the finding it was about.
@@ -76,7 +77,7 @@ class Ladder(Plain):
     __slots__ = (
         "active", "episode", "first_step", "nudge_delivered", "nudge_undelivered", "nudged", "nudges", "progressed",
         "quiet_steps", "recovered_at", "recovered_from", "repeats_at_nudge", "segment_nudges",
-        "segment_steps_since_nudge", "steps_since_nudge", "steps_to_first_nudge", "stopped",
+        "segment_steps_since_nudge", "side_nudges", "steps_since_nudge", "steps_to_first_nudge", "stopped",
         "unproductive_steps", "waited_from",
     )  # fmt: skip
 
@@ -85,7 +86,7 @@ class Ladder(Plain):
         self.active = False
         self.first_step = -1
         self.unproductive_steps = self.steps_to_first_nudge = self.nudges = self.repeats_at_nudge = 0
-        self.steps_since_nudge = self.segment_nudges = self.segment_steps_since_nudge = 0
+        self.steps_since_nudge = self.segment_nudges = self.segment_steps_since_nudge = self.side_nudges = 0
         self.nudged = self.nudge_delivered = self.nudge_undelivered = self.stopped = self.progressed = False
         self.quiet_steps = 0
         self.waited_from = 0.0
@@ -117,19 +118,18 @@ _NOTHING_DUE: Final = Decision()
 
 
 def decisive(found: Sequence[DetectionResult], only_nudged: Container[str]) -> tuple[Sequence[DetectionResult], bool]:
-    """The findings of a step that the ladder counts, and whether they lead to nudges only.
+    """The findings of a step that the ladder counts, and whether the nudges for them count towards a stop.
 
     A rule among ``only_nudged`` neither hastens nor hinders the stop that another one asks for.
     """
     kept = [one for one in found if one.rule not in only_nudged]
-    if not kept:
-        return found, True
-    return kept, kept[0].only_nudge
+    return (kept, True) if kept else (found, False)
 
 
 def decide(
     ladder: Ladder, found: Sequence[DetectionResult], score: float, settings: EngineSettings, *,
     new_batch: bool, progress: bool, now: float = 0.0, may_stop: bool = True, may_be_new: bool = False,
+    towards_stop: bool = True,
 ) -> Decision:  # fmt: skip
     """Advance ``ladder`` by one step and return the intervention that is due.
 
@@ -142,6 +142,7 @@ def decide(
         may_stop: False for a tool with the setting ``never_stop``, and for a run that its gate, or without a gate the
             process, may not stop.
         may_be_new: the step succeeded, and nothing shows what it returned.
+        towards_stop: False for findings of rules that lead to nudges only: no stop comes sooner by their nudges.
     """
     if not found:
         if not ladder.active:
@@ -154,7 +155,7 @@ def decide(
         ladder.unproductive_steps += 1
         if not ladder.nudge_undelivered:
             ladder.steps_since_nudge += 1
-            ladder.segment_steps_since_nudge += 1
+            ladder.segment_steps_since_nudge += towards_stop
     if certainty is not Certainty.WAITING:
         ladder.waited_from = 0.0
     elif ladder.waited_from == 0.0:
@@ -163,7 +164,7 @@ def decide(
     if score < settings.nudge_threshold:
         level = Level.STOP if ladder.stopped else Level.OBSERVE
         return Decision(level, opened=opened)
-    may_stop = may_stop and score >= settings.stop_threshold
+    may_stop = may_stop and towards_stop and not found[0].only_nudge and score >= settings.stop_threshold
     if may_stop and not ladder.stopped and not ladder.nudge_undelivered:
         ladder.stopped = _stop_due(ladder, certainty, count, now, settings)
         if ladder.stopped:
@@ -172,16 +173,21 @@ def decide(
     if ladder.stopped:
         return Decision(Level.STOP, opened=opened)
     near_stop = may_stop and certainty is Certainty.CERTAIN and ladder.segment_nudges > 0
-    if near_stop or _is_known_habit(ladder, found, count) or not _nudge_due(ladder, certainty, count, settings):
+    if (
+        near_stop
+        or _is_known_habit(ladder, found, count)
+        or not _nudge_due(ladder, certainty, count, settings, towards_stop=towards_stop)
+    ):
         return Decision(Level.NUDGE, opened=opened)
-    ladder_values = _ladder_values(ladder, certainty, count, now)
-    return Decision(Level.NUDGE, _note_nudge(ladder, count), opened=opened, ladder_values=ladder_values)
+    ladder_values = {**_ladder_values(ladder, certainty, count, now), "towards_stop": towards_stop}
+    nudge = _note_nudge(ladder, count, towards_stop=towards_stop)
+    return Decision(Level.NUDGE, nudge, opened=opened, ladder_values=ladder_values)
 
 
 _LADDER_VALUES: Final = {
     "count": "repeats_at_nudge", "fired": "unproductive_steps", "lead": "steps_to_first_nudge", "nudged": "nudged",
     "nudges": "nudges", "segment_nudges": "segment_nudges", "segment_since": "segment_steps_since_nudge",
-    "since": "steps_since_nudge",
+    "side": "side_nudges", "since": "steps_since_nudge",
 }  # fmt: skip
 """Name of a value in a certificate, and of the attribute of the ladder. Issued certificates keep their names."""
 
@@ -202,11 +208,12 @@ def is_justified(level: Level, values: Mapping[str, Any], settings: EngineSettin
     ladder = Ladder()
     for name, attribute in _LADDER_VALUES.items():
         kind = type(getattr(ladder, attribute))  # a number, or whether there was a nudge
-        setattr(ladder, attribute, kind(int(values[name])))
+        setattr(ladder, attribute, kind(int(values.get(name, 0) if name == "side" else values[name])))
     certainty, count, waited_s = Certainty(values["certainty"]), int(values["repeats"]), float(values["waited_s"])
     if level is Level.STOP:
         return _stop_due(ladder, certainty, count, waited_s, settings)
-    return level is Level.NUDGE and _nudge_due(ladder, certainty, count, settings)
+    towards_stop = bool(values.get("towards_stop", True))
+    return level is Level.NUDGE and _nudge_due(ladder, certainty, count, settings, towards_stop=towards_stop)
 
 
 def _certainty(found: Sequence[DetectionResult]) -> Certainty:
@@ -229,7 +236,7 @@ def _open_episode(ladder: Ladder, found: Sequence[DetectionResult]) -> bool:
 
 def _reset_rungs(ladder: Ladder) -> None:
     """Reset the ladder to its first rung."""
-    ladder.nudges = ladder.steps_since_nudge = ladder.repeats_at_nudge = 0
+    ladder.nudges = ladder.side_nudges = ladder.steps_since_nudge = ladder.repeats_at_nudge = 0
     ladder.segment_nudges = ladder.segment_steps_since_nudge = 0
     ladder.stopped = ladder.nudge_undelivered = ladder.nudge_delivered = False
     ladder.waited_from = 0.0
@@ -258,16 +265,21 @@ def _distance(ladder: Ladder, certainty: Certainty, settings: EngineSettings) ->
     return max(settings.renudge, ladder.steps_to_first_nudge) * PACE[certainty]
 
 
-def _nudge_due(ladder: Ladder, certainty: Certainty, count: int, settings: EngineSettings) -> bool:
+def _nudge_due(
+    ladder: Ladder, certainty: Certainty, count: int, settings: EngineSettings, *, towards_stop: bool
+) -> bool:
     if ladder.nudge_undelivered:
         return False
     if ladder.nudges == 0:
         # after progress was made, a loop has to build up again before the next nudge
         return not ladder.nudged or ladder.unproductive_steps >= settings.renudge
+    nudges = ladder.nudges - ladder.side_nudges * towards_stop
+    if nudges == 0:
+        return ladder.steps_since_nudge >= settings.renudge
     if certainty is Certainty.WAITING:
         return count >= 2 * ladder.repeats_at_nudge
     # a third and further nudge is due only where no stop may follow: the distance doubles with each of them
-    return ladder.steps_since_nudge >= _distance(ladder, certainty, settings) << max(0, ladder.nudges - 1)
+    return ladder.steps_since_nudge >= _distance(ladder, certainty, settings) << max(0, nudges - 1)
 
 
 def _is_known_habit(ladder: Ladder, found: Sequence[DetectionResult], count: int) -> bool:
@@ -276,12 +288,16 @@ def _is_known_habit(ladder: Ladder, found: Sequence[DetectionResult], count: int
     return known and count < 2 * ladder.recovered_at and all(one.worked for one in found)
 
 
-def _note_nudge(ladder: Ladder, count: int) -> int:
+def _note_nudge(ladder: Ladder, count: int, *, towards_stop: bool) -> int:
     if ladder.nudges == 0:
         ladder.steps_to_first_nudge = ladder.unproductive_steps
     ladder.nudges += 1
-    ladder.segment_nudges += 1
-    ladder.steps_since_nudge = ladder.segment_steps_since_nudge = 0
+    ladder.steps_since_nudge = 0
+    if towards_stop:
+        ladder.segment_nudges += 1
+        ladder.segment_steps_since_nudge = 0
+    else:
+        ladder.side_nudges += 1
     ladder.repeats_at_nudge = count
     ladder.nudged = True
     return ladder.nudges

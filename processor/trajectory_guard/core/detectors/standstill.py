@@ -33,6 +33,7 @@ _MANY_WAITS: Final = 3
 _MANY_SILENT: Final = 9
 _SAME_ANSWERS: Final = 9
 _ANSWERS: Final = 12
+_SINCE_NEW: Final = 3
 _AFTER_KNOWN: Final = 3
 """An answer to a call that asks something new is read only so soon after one that did not: reading takes its time."""
 _PAUSE_S: Final = 45.0
@@ -191,15 +192,15 @@ class Standstill(Detector):
 
     def _with_same_answers(self) -> tuple[int, ...]:
         """Of the newest twelve turns that ask or say something: those that ask nothing new, and whose answer is one
-        that came before with all its figures. None if they are fewer than nine.
+        that came before with all its figures. None if they are fewer than nine, or one of the newest three is not.
         """
         turns = [one for one in zip(_indices(self.steps), self.marks, strict=True) if one[1] & (_NEW | _SAME)][
             -_ANSWERS:
         ]
         same = tuple([at for at, mark in turns if mark & _SAME and not mark & _NEW])
-        if len(same) < _SAME_ANSWERS:
-            return ()
         marks = [mark for _, mark in turns]
+        if len(same) < _SAME_ANSWERS or any(mark & _NEW for mark in marks[-_SINCE_NEW:]):
+            return ()
         return same if _count(marks, _WAIT) <= _MANY_WAITS and _count(marks, _AGAIN) >= _REPEATED else ()
 
     def _asked(self, seen: Observation) -> int:
