@@ -20,7 +20,7 @@ from trajectory_guard.core.written import figures_of
 
 _ENOUGH: Final = 5  # behind the first failure of the call, of which nothing is kept
 _MAX_CHARS: Final = 4_096
-_MAX_FIGURES: Final = 12
+MAX_FIGURES: Final = 12
 """Of a message with more, such as a long log, too little is known."""
 _MIN_WRITTEN_CHARS: Final = 3
 """A single digit may have been written anywhere."""
@@ -55,7 +55,7 @@ class AlikeFailures(NamedTuple):
         """
         words, figures, named = _read(text, written)
         taken_up = any(one in written and one not in named for one in self.named)
-        if len(figures) > _MAX_FIGURES:
+        if len(figures) > MAX_FIGURES:
             return AlikeFailures()
         if taken_up or not self.times or words != self.words or len(figures) != len(self.figures[-1]):
             return AlikeFailures(words, 1, (figures,), named)
@@ -98,7 +98,7 @@ def _read(text: str, written: Container[int]) -> tuple[int, tuple[float, ...], t
         return FIGURE.sub("#", word)
 
     words = checksum(NUMBERED.sub(without_figures, mask_text(text[:_MAX_CHARS])))
-    return words, tuple(islice(figures, _MAX_FIGURES + 1)), tuple(islice(named, _MAX_FIGURES))
+    return words, tuple(islice(figures, MAX_FIGURES + 1)), tuple(islice(named, MAX_FIGURES))
 
 
 def moves_on(figures: Sequence[Sequence[float]]) -> bool:
@@ -106,7 +106,7 @@ def moves_on(figures: Sequence[Sequence[float]]) -> bool:
 
     Messages with many figures, or not with equally many, say too little of any of them.
     """
-    if len(set(map(len, figures))) != 1 or len(figures[0]) > _MAX_FIGURES:
+    if len(set(map(len, figures))) != 1 or len(figures[0]) > MAX_FIGURES:
         return False
     places = list(zip(*figures, strict=True))
     goals = {values[0] for values in places if len(set(values)) == 1}

@@ -11,7 +11,7 @@ from trajectory_guard.core.fingerprints import digest64
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import (
     MAX_EMPTY_CHARS,
-    complaint_of,
+    begins_with_complaint,
     error_signature,
     is_empty_result,
     looks_like_error,
@@ -80,7 +80,7 @@ def reads_as_error(result: str, values: Sequence[str]) -> bool:
 
 def complains(result: str, values: Sequence[str]) -> bool:
     """Whether a result that was reported as a success says that the call failed, and not that it may pass."""
-    return looks_like_error(result) or (len(result) > MAX_FORM_CHARS and complaint_of(result, values) != "")
+    return looks_like_error(result) or (len(result) > MAX_FORM_CHARS and begins_with_complaint(result, values))
 
 
 def signature_of(seen: Observation) -> str | None:

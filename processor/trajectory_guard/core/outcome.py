@@ -394,14 +394,23 @@ def complaint_of(result: str, values: Sequence[str]) -> str:
     >>> complaint_of("Built with 0 errors and 3 warnings", ()), complaint_of("3 files with an error", ("error",))
     ('', '')
     """
+    reported = _reported(result, values)
+    lines = [line for line in reported.splitlines() if _STATES_ERROR.search(line)]
+    return "\n".join(dict.fromkeys(_masked_line(line.strip()) for line in lines))
+
+
+def begins_with_complaint(result: str, values: Sequence[str]) -> bool:
+    """Whether ``complaint_of`` finds lines that state an error, without reading all of them."""
+    return _reported(result, values) != ""
+
+
+def _reported(result: str, values: Sequence[str]) -> str:
+    """Both ends of a result without notices, if its first line states an error; empty otherwise."""
     head = result[:_COMPLAINT_CHARS].lstrip().partition("\n")[0]
     if not states_error(head, values) or len(head.split()) < _LEAST_COMPLAINT_WORDS:
         return ""
-    result = without_notices(both_ends(result, 2 * _STATED_CHARS))
-    if not states_error(result[:_COMPLAINT_CHARS].partition("\n")[0], values):
-        return ""
-    lines = result.splitlines()
-    return "\n".join(dict.fromkeys(_masked_line(line.strip()) for line in lines if _STATES_ERROR.search(line)))
+    text = without_notices(both_ends(result, 2 * _STATED_CHARS))
+    return text if states_error(text[:_COMPLAINT_CHARS].partition("\n")[0], values) else ""
 
 
 def states_error(line: str, values: Sequence[str] = ()) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from struct import iter_unpack, pack
 from typing import Any, ClassVar, Final, NamedTuple
 
-from trajectory_guard.core.alike_failures import FIGURE, NUMBERED, moves_on
+from trajectory_guard.core.alike_failures import FIGURE, MAX_FIGURES, NUMBERED, moves_on
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import ALWAYS, TYPE_I, TYPE_V, DetectionResult, Detector
 from trajectory_guard.core.detectors.error_streak import ErrorStreak
@@ -15,7 +15,7 @@ from trajectory_guard.core.durations import keep_falling, times_in
 from trajectory_guard.core.fingerprints import checksum
 from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.outcome import complaint_of, ends_in_error, looks_like_error
+from trajectory_guard.core.outcome import begins_with_complaint, looks_like_error
 from trajectory_guard.core.plain import from_text, to_text
 from trajectory_guard.core.steps import ERROR, SUCCESS
 from trajectory_guard.core.tools import is_thinking
@@ -31,7 +31,6 @@ _MIN_CHARS: Final = 40
 _MAX_CHARS: Final = 4_096
 _MIN_NAME_CHARS: Final = 4
 _MAX_NAMES: Final = 64
-_MAX_FIGURES: Final = 12
 _MEMBER: Final = re.compile(r"\"[^\"\n]{1,80}\"\s{0,9}:")
 _LETTERS: Final = 12
 """Figures with their names, of which one counts errors, are readings: they say nothing of what went wrong."""
@@ -107,7 +106,7 @@ class RecurringFailure(Detector):
         text = seen.step.result or ""
         if seen.certainty is Certainty.WAITING or seen.step.stated or not seen.call:
             return None
-        failed = len(text) >= _MIN_CHARS and self._reports_failure(seen, text)
+        failed = text[_MIN_CHARS - 1 :] != "" and self._reports_failure(seen, text)
         if not failed:
             if self.reports and seen.outcome == SUCCESS:
                 call = seen.call.hex()
@@ -142,7 +141,7 @@ class RecurringFailure(Detector):
                 tries = tried
         complains = False
         if 0 <= tries < _TRIES or (tries >= 0 and seen.index % _RETRY_STEPS == 0):
-            complains = looks_like_error(text) or complaint_of(text, seen.values) != "" or ends_in_error(text)
+            complains = looks_like_error(text) or begins_with_complaint(text, seen.values) or seen.fails_in_words
             tries = min(tries + 1, _TRIES)
         newest = pack("<HHH", tool, size, 0 if complains or tries < 0 else tries)
         self.sizes = (self.sizes + newest)[-_SIZES * len(newest) :]
@@ -254,16 +253,13 @@ def _read(text: str, values: Sequence[str]) -> tuple[str, tuple[float, ...]]:
     figures: list[float] = []
 
     def without_figures(found: re.Match[str]) -> str:
-        if found[0] in asked:
-            figures.append(0.0)
-            return "#"
-        figure = FIGURE.search(found[0])
-        figures.append(float(figure[0]) if figure is not None else 0.0)
-        return FIGURE.sub("#", found[0])  # another id is another thing that failed
+        word = found[0]
+        figures.append(0.0 if word in asked else float(FIGURE.findall(word)[0]))
+        return "#" if word in asked else FIGURE.sub("#", word)  # another id is another thing that failed
 
     for word in asked:
         if len(word) >= _MIN_NAME_CHARS:
             text = text.replace(word, "#")  # before a mask takes the space in front of it
     words = NUMBERED.sub(without_figures, mask_text(text))
     named = [one for one in _SHORT_ID.findall(text) if one not in asked]  # masked like the longer ids of requests
-    return " ".join([words, *named[:_MAX_FIGURES]]), tuple(figures[: _MAX_FIGURES + 1])
+    return " ".join([words, *named[:MAX_FIGURES]]), tuple(figures[: MAX_FIGURES + 1])

@@ -161,11 +161,14 @@ class Standstill(Detector):
         """Mark what is new in the call and in its answer, and count the turns without."""
         if is_thinking(seen.step.tool_name):
             return None
-        mark = self._asked(seen)
+        tool = crc32(seen.tool.encode("utf-8", "replace"))
+        mark = self._asked(seen, tool)
         self.since_known = self.since_known + 1 if mark else 0
         read = self.since_known <= _AFTER_KNOWN and not is_handoff(seen.step.tool_name)
         mark |= _AGAIN * (seen.made > 1)
-        mark |= self._answered(seen) if read else _ANSWER  # what an agent does with a hand-over does not show in it
+        mark |= (
+            self._answered(seen, tool) if read else _ANSWER
+        )  # what an agent does with a hand-over does not show in it
         marks, indices = self.marks, self.steps
         if seen.same_batch and marks:
             mark = (mark | marks[-1]) & ~(_SILENT | _SAME | _AGAIN) | mark & marks[-1]
@@ -203,11 +206,11 @@ class Standstill(Detector):
             return ()
         return same if _count(marks, _WAIT) <= _MANY_WAITS and _count(marks, _AGAIN) >= _REPEATED else ()
 
-    def _asked(self, seen: Observation) -> int:
+    def _asked(self, seen: Observation, tool: int) -> int:
         """Whether the call holds new words, or new figures; they are remembered."""
         if not seen.call:
             return _WORDS
-        text, tool = "\n".join(seen.values)[:_MAX_CHARS].casefold(), crc32(seen.tool.encode("utf-8", "replace"))
+        text = "\n".join(seen.values)[:_MAX_CHARS].casefold()
         words: list[str] = []
         for line in text.split("\n"):
             words += [line] if line.count(" ") >= _MAX_WORDS else _WORD.findall(line)
@@ -220,7 +223,7 @@ class Standstill(Detector):
         figures = sum([_DIGIT.search(word) is not None for _, word in pairs])
         return _FIGURES * (figures > 0) | _WORDS * (figures < len(pairs))
 
-    def _answered(self, seen: Observation) -> int:
+    def _answered(self, seen: Observation, tool: int) -> int:
         """Whether the answer says something new, or what it said before; whether the step waits, or says little."""
         step, text = seen.step, seen.step.result
         if text is None:
@@ -231,7 +234,6 @@ class Standstill(Detector):
         for value in seen.values:
             if _MIN_QUOTED <= len(value) <= _MAX_CHARS:
                 masked = masked.replace(value.casefold(), "~")
-        tool = crc32(seen.tool.encode("utf-8", "replace"))
         answer = crc32(masked.encode("utf-8", "replace"), tool) & 0xFFFF
         same = answer in _numbers(self.answers)
         new = not same and (self._says_anything_new(masked, tool) or _is_about_its_own(seen, text))
