@@ -255,11 +255,14 @@ class Standstill(Detector):
         """Whether an answer holds a new sentence, or a figure that moves on; both are remembered."""
         keys, moved = [], False
         for part in _SENTENCE.split(masked)[:_MAX_SENTENCES]:
-            said = " ".join(_LETTERS.findall(_MASKED.sub("#", part)))
+            figures = _FIGURE.findall(part)
+            words = _LETTERS.findall(_MASKED.sub("#", part) if figures or "<" in part else part)
+            if not words and not figures:
+                continue
+            said = " ".join(words)
             key = crc32(said.encode("utf-8", "replace"), tool)
             if len(said) >= _MIN_LETTERS:
                 keys.append(key & 0xFFFF)
-            figures = _FIGURE.findall(part)
             if figures:
                 moved |= self._moves(key, tuple([float(one.replace(",", ".")) for one in figures[:_MAX_FIGURES]]))
         known = set(_numbers(self.sentences))
