@@ -23,9 +23,19 @@ ERROR_WORDS: Final = (
 _ERROR_LIKE: Final = re.compile(
     rf"^\W*(?:{ERROR_WORDS}|usage(?=:))(?:\b|\s|:|：)"
     r"|^[\w./-]{1,40}: (?:.{0,80}\b)?(?:unmatched|invalid|cannot|can't|no such|not found|denied|unrecognized|unknown"
-    r"|missing|illegal|bad|failed|error|unexpected|expected|undefined)\b",
+    r"|missing|illegal|bad|failed|error|unexpected|expected|undefined|unable to|could not|does not exist)\b",
     re.IGNORECASE,
 )
+_FORM_OF_ERROR: Final = re.compile(
+    r"\A\W{0,9}(?:[\w.-]{1,40}: )?(?:Uncaught (?:\(in promise\) )?|Unhandled exception\. )?"
+    r"(?:[^\W\d]\w{0,60}[.$]){0,9}[^\W\d]?\w{0,80}(?:Error|Exception) ?[:(]"  # an exception with its message
+    r"|\A[^\s:()]{1,200}[:(]\d{1,6}(?:[:,]\d{1,6})?\)?: (?:fatal )?error\b"  # a place in a program, by its compiler
+    r"|\A(?:SQLSTATE\[|(?:ORA|PLS|TNS)-\d{4,5}: |Msg \d{1,6}, Level \d)"
+    r"|\A(?P<program>[\w@./-]{1,40}) (?:ERR!|error [^\n]{0,400}\n(?P=program) error )"
+    r"|\A\W{0,3}(?i:(?:permission|access) denied|unauthori[sz]ed|not authori[sz]ed|segmentation fault"
+    r"|no such [^\W\d_]{2,20}:|(?:an|a \w{1,20}) error (?:has )?occurred|build failed)\b"
+)
+"""As exceptions, compilers, databases and package managers write an error. A status of HTTP may be what was asked for."""
 _FIRST_LINE_ERROR: Final = re.compile(rf"^\W*(?:{ERROR_WORDS})\s?[:：]", re.IGNORECASE | re.MULTILINE)
 _HAS_FAILED: Final = re.compile(
     r"\A(?:\s{0,9}[❌⛔🚫✖✘✗]\ufe0f?\s*[^\W\d_]"
@@ -53,10 +63,14 @@ def begins_as_error(text: str) -> bool:
     (True, True, True)
     >>> begins_as_error("Tool search failed: quota"), begins_as_error("3 tests failed: a, b, c")
     (True, False)
+    >>> begins_as_error("npm error code E404\\nnpm error 404 Not Found"), begins_as_error("Fixed error handling\\nFixed x")
+    (True, False)
     >>> begins_as_error("command terminated with exit code 252"), begins_as_error("done (exit code 0)")
     (True, False)
     """
     if _ERROR_LIKE.search(text) is not None or _FIRST_LINE_ERROR.search(text) is not None:
+        return True
+    if _FORM_OF_ERROR.match(text) is not None:
         return True
     head = text[:_HEAD_CHARS].lower()
     if head.isascii() and not [word for word in _FAILED_IN_ASCII if word in head]:

@@ -9,7 +9,7 @@ from trajectory_guard.core.text import unescaped
 from trajectory_guard.core.wordlists import ascii_beginnings, beginnings, may_hold
 
 _PENDING: Final = re.compile(
-    r"(?<![^\W_])(?:pending|running|in[ _-]?progress|queued|waiting|processing|starting"
+    r"(?<![^\W_])(?:pending|running|in[ _-]?progress|queued|waiting|processing|starting(?! (?:over|again|anew|afresh)\b)"
     r"|still (?:(?!fail|miss)\w{2,20}ing|not|no|in|at|on|under|being|open|queued|busy|to|\d{1,9})"
     r"|scheduled|(?<!not )accepted|202"
     r"|not (?:yet )?(?:ready|finished|done|complete)|building|deploying|unchanged so far|provisioning|initiali[sz]ing"

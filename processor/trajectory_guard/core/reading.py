@@ -108,11 +108,11 @@ class Reader:
             self._read_new(run, seen)
             if seen.progress or carries_content(step.args):
                 run.last_work = run.index
+        if step.result and not step.stated and seen.result and seen.result not in run.history.results:
+            run.same_results.recognise(seen, previous, is_new=seen.form not in run.history.forms)
         unread = seen.signature is None and not by_guard and not seen.progress and seen.outcome != EMPTY
         if unread and step.result and reads_as_error(step.result, seen.values):
             seen.signature = signature_of(seen)
-        if step.result and not step.stated and seen.result and seen.result not in run.history.results:
-            run.same_results.recognise(seen, previous, is_new=seen.form not in run.history.forms)
         run.same_results.update(seen, previous)
         seen.may_measure = run.last_timed >= 0 and seen.index - run.last_timed < _LAP_OF_MEASURES
         if not seen.progress:

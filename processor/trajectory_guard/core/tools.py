@@ -369,10 +369,26 @@ _HANDOFF: Final = re.compile(r"(?:hand_?off|hand_?over|delegate|escalate)(?:_|$)
 def is_handoff(tool: str) -> bool:
     """Whether a tool hands the work over to another agent.
 
-    >>> is_handoff("transfer_to_billing"), is_handoff("handoff"), is_handoff("transfer_money")
+    >>> is_handoff("transfer_to_billing"), is_handoff("Delegate work to coworker"), is_handoff("transfer_money")
     (True, True, False)
     """
-    return _HANDOFF.match(tool.replace("-", "_")) is not None
+    return _HANDOFF.match(tool.replace("-", "_").replace(" ", "_")) is not None
+
+
+_RECEIVER: Final = frozenset(_PURPOSES["receiver"])
+_MAX_RECEIVER_CHARS: Final = 64
+
+
+def receiver_of(args: object) -> str:
+    """The name of the agent that a call of a hand-off tool names in its arguments; empty if there is none.
+
+    >>> receiver_of({"coworker": "Analyst", "task": "Look again."}), receiver_of({"reason": "no invoice"})
+    ('Analyst', '')
+    """
+    if not isinstance(args, dict):
+        return ""
+    names = [value for key, value in args.items() if str(key).casefold().replace("_", "").replace("-", "") in _RECEIVER]
+    return next((one for one in names if isinstance(one, str) and 0 < len(one) <= _MAX_RECEIVER_CHARS), "")
 
 
 _FINISHED: Final = frozenset(_PURPOSES["finished"])

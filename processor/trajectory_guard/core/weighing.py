@@ -172,8 +172,11 @@ def _pause_s(before_s: float, seen: Observation) -> float:
 def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *, paced: bool) -> Certainty:
     """How much a repeat proves, by what the call is and what came back. The first reason that applies decides."""
     step, text = seen.step, (seen.step.result or "").strip()
-    if (policy is not None and policy.poll) or seen.under_way or is_waiting(step.tool_name, step.args):
+    if (policy is not None and policy.poll) or is_waiting(step.tool_name, step.args):
         return Certainty.WAITING
+    if seen.under_way:  # something grows older; a lap of several calls that succeed does more than wait for it
+        waits = seen.in_a_row or paced or seen.outcome == ERROR
+        return Certainty.WAITING if waits else Certainty.ACKNOWLEDGED
     if seen.outcome == DENIED:
         return Certainty.CERTAIN
     if seen.outcome == ERROR or seen.signature is not None:

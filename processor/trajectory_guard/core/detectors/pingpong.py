@@ -21,7 +21,7 @@ from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import is_acknowledgement
 from trajectory_guard.core.steps import SUCCESS, StepRecord
 from trajectory_guard.core.text import clip_middle
-from trajectory_guard.core.tools import HANDOFF, is_handoff, is_lookup
+from trajectory_guard.core.tools import HANDOFF, is_handoff, is_lookup, receiver_of
 
 MAX_PERIOD: Final = 6
 _LAPS: Final = 3
@@ -327,11 +327,13 @@ class HandOffs(Detector):
 
     def _extend(self, seen: Observation) -> DetectionResult | None:
         brought = "" if is_acknowledgement(seen.step.result or "") else seen.form.hex() or seen.result.hex()
-        symbol = digest64(text_bytes(f"{seen.tool}\0{seen.step.agent_id or ''}\0{brought}"))
+        agent = seen.step.agent_id or ""
+        receiver = receiver_of(seen.step.args) if is_handoff(seen.step.tool_name) else ""
+        symbol = digest64(text_bytes(f"{seen.tool}\0{agent}\0{receiver}\0{brought}"))
         if self.agents and self.agents[-1][0] < seen.segment:
             self.symbols, self.agents = (), ()  # another user turn may have begun: who works at it is decided anew
         self.symbols = (*self.symbols[1 - self._KEPT :], symbol.hex())
-        self.agents = (*self.agents[1 - self._KEPT :], (seen.index, seen.step.agent_id or seen.step.tool_name))
+        self.agents = (*self.agents[1 - self._KEPT :], (seen.index, agent or receiver or seen.step.tool_name))
         for period in (2, 3, 4):
             run = _run(self.symbols, period)
             if run >= period * (_HANDOFF_LAPS - 1):
@@ -343,9 +345,9 @@ class HandOffs(Detector):
         if len(set(names)) < 2:
             return None
         steps = tuple(at for at, _ in self.agents[-(run + period) :])
-        certainty = (
-            Certainty.LIKELY if seen.result else Certainty.ACKNOWLEDGED
-        )  # what came back with the work is unknown
+        # what came back is unknown, or one agent may deal tasks to several in turn
+        doubt = not seen.result or (not seen.step.agent_id and receiver_of(seen.step.args))
+        certainty = Certainty.ACKNOWLEDGED if doubt else Certainty.LIKELY
         return self.found(
             seen, 1.0, "handoffs", certainty, count=(run + period) // period, first_step=steps[0], steps=steps,
             names=names, period=period, varied=True, at_least=run + 2 * period > self._KEPT,

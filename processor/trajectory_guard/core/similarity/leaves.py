@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
 
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.tools import is_lookup
@@ -202,9 +203,14 @@ _HOST: Final = re.compile(r"\A(?:[a-zA-Z0-9-]{1,63}\.){1,8}[a-zA-Z]{2,24}(?::\d{
 """An address that a browser completes with ``https://``."""
 _NUMBER: Final = re.compile(r"^-?(?:0|[1-9]\d{0,17})(?:\.\d{1,17})?$", re.ASCII)
 _NUMBERS: Final = re.compile(r"\A-?\d+(?:\.\d+)?(?:\s*,\s*-?\d+(?:\.\d+)?)+\Z", re.ASCII)
+_LOCALE: Final = re.compile(r"\A[a-z]{2}[_-][A-Z]{2}\Z")
+_MAILBOX: Final = re.compile(r"\A[^<>@\n]{0,80}<([^<>@\s]{1,64}@[^<>@\s]{1,255})>\Z")
+"""A name and an address of e-mail: the address says who it is."""
+_CLOSE_LIST: Final = re.compile(r"\A[^\W\d_]{3,40}(?:,[^\W\d_]{2,40}){1,8}\Z")
 _PATHLIKE: Final = re.compile(r"^(?:[A-Za-z]:\\|\.{0,2}/|~/)?[\w.@+-]+(?:[/\\][\w.@+*-]+)*[/\\]?$")
 
 
+_LIST_MARK: Final = re.compile(r"[,;]")
 _LISTED: Final = re.compile(r"[\w.@:-]{1,64}\Z")
 """An item of a list that is written as one text: ``id,name``."""
 
@@ -230,15 +236,17 @@ def _text_leaves(prefix: str, name: str, text: str, context: _Context, depth: in
         if isinstance(value, (dict, list)):
             yield from _walk(prefix, name, value, context, depth + 1, False)
             return
-    if name and "," in stripped and keys.is_unordered(name) and kind == keys.PLAIN:
-        parts = [part.strip() for part in stripped.split(",")]
+    if name and _LIST_MARK.search(stripped) and keys.is_unordered(name) and kind == keys.PLAIN:
+        parts = [part.strip() for part in _LIST_MARK.split(stripped)]
         if all(_LISTED.match(part) for part in parts):
             for part in parts:
                 yield _string_leaf(prefix + "[]", kind, part, part, context)
             return
     if keys.is_address(name) and _HOST.match(stripped):
         stripped = f"https://{stripped}"
-    if _URL.match(stripped) and not stripped.startswith("file:"):
+    if stripped.startswith("file:///"):
+        yield Leaf(prefix, PATH, shorten(normalize_path(unquote(stripped.removeprefix("file://"))), 240))
+    elif _URL.match(stripped) and not stripped.startswith("file:"):
         yield from _url_leaves(prefix, stripped, context, depth)
     else:
         yield _string_leaf(prefix, kind, stripped, text, context)
@@ -272,8 +280,17 @@ def _string_leaf(key: str, kind: int, text: str, raw: str, context: _Context) ->
         value = (normalize_moment(text) if text[0].isdigit() or " " in text else None) or normalize_value(text, key)
         if value is not None:
             return Leaf(key, EXACT, value)
+    if _LOCALE.match(text):
+        return Leaf(key, EXACT, text.replace("_", "-").lower())
+    mailbox = _MAILBOX.match(text)
+    if mailbox:
+        return Leaf(key, EXACT, shorten(mailbox[1].lower()))
+    if _CLOSE_LIST.match(text):
+        text = text.replace(",", ", ")
     if _NUMBERS.match(text):
-        return Leaf(key, EXACT, shorten("".join(text.split())))
+        numbers = [one.strip() for one in text.split(",")]
+        plain = [plain_number(one) if "." in one and _NUMBER.match(one) else one for one in numbers]
+        return Leaf(key, EXACT, shorten(",".join(plain)))
     if " " in text or "\n" in text or "\t" in text:
         return _phrase_leaf(key, kind, text, context)
     return _token_leaf(key, kind, text)

@@ -19,11 +19,15 @@ _HOMES: Final = frozenset(_GROUPS["home"])
 _WORKSPACES: Final = frozenset(_GROUPS["workspace"])
 
 
+_HOME_VARIABLE: Final = re.compile(r"\A\$(?:HOME|\{HOME\})(?=/|\Z)")
+
+
 def normalize_path(path: str) -> str:
     """``path`` with forward slashes, without ``.``, ``..``, doubled and trailing slashes; case is kept."""
     path = path.strip().strip("\"'")
     if path.startswith("file://"):
         path = path[7:]
+    path = _HOME_VARIABLE.sub("~", path)
     if "\\" in path and "/" not in path:
         path = path.replace("\\", "/")
     if path[1:2] == ":" and path[:1].isalpha():
@@ -94,7 +98,7 @@ def normalize_selector(selector: str) -> str:
     """A CSS selector with one kind of quotes and spacing; an XPath only loses outer spaces."""
     text = selector.strip().removeprefix("css=")
     if text.startswith(("/", "(", "xpath=", "text=")):
-        return text
+        return text if '"' in text else text.replace("'", '"')
     text = _ATTRIBUTE.sub(_attribute, " ".join(text.split()))
     return " ".join(_COMBINATOR.sub(r" \g<0> ", text).split())
 

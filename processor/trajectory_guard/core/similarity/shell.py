@@ -20,7 +20,7 @@ _BUNDLING: Final = {
     "grep": "ABCefm", "egrep": "ABCefm", "head": "nc", "tail": "nc", "sort": "kto", "uniq": "", "cut": "dfc",
     "free": "",
     "uname": "", "chown": "", "touch": "", "tree": "L", "rmdir": "", "diff": "U", "rsync": "e", "tee": "",
-    "which": "", "pwd": "", "pytest": "kmnpcroW", "curl": "XHdFouAbcekmrTwxC",
+    "which": "", "pwd": "", "pytest": "kmnpcroW", "curl": "XHdFouAbcekmrTwxC", "tar": "fCTX",
 }  # fmt: skip
 """Commands whose short flags may be bundled, with those of their flags that take a value."""
 _LONG_FLAGS: Final = {
@@ -36,8 +36,17 @@ _LONG_OF: Final = {
         "--output": "-o", "--fail": "-f", "--insecure": "-k", "--head": "-I", "--include": "-i", "--user": "-u",
         "--max-time": "-m", "--user-agent": "-A", "--form": "-F",
     },
-    "tail": {"--follow": "-f"},
+    "cp": {"--archive": "-a"},
+    "cut": {"--delimiter": "-d", "--fields": "-f", "--characters": "-c"},
+    "du": {"--summarize": "-s", "--max-depth": "-d"},
     "rm": {"--verbose": "-v"},
+    "rsync": {"--archive": "-a", "--compress": "-z", "--dry-run": "-n", "--rsh": "-e", "--verbose": "-v"},
+    "sort": {"--field-separator": "-t", "--key": "-k", "--output": "-o"},
+    "tail": {"--follow": "-f"},
+    "tar": {"--bzip2": "-j", "--create": "-c", "--extract": "-x", "--file": "-f", "--gzip": "-z", "--list": "-t",
+            "--verbose": "-v", "--xz": "-J"},
+    "uniq": {"--repeated": "-d"},
+    "wc": {"--lines": "-l", "--words": "-w", "--chars": "-m"},
 }  # fmt: skip
 """Long flags by program, where the general table does not hold."""
 _TAKING: Final = {
@@ -73,6 +82,7 @@ _SAME_FLAG: Final = {
     "docker": {"--all": "-a", "--quiet": "-q", "--interactive": "-i", "--tty": "-t"},
     "pip": {"--requirement": "-r", "--upgrade": "-U", "--editable": "-e", "--quiet": "-q"},
     "npm": {"--save-dev": "-D", "--global": "-g"},
+    "wget": {"--output-document": "-O", "--quiet": "-q"},
     "journalctl": {"--unit": "-u", "--lines": "-n", "--follow": "-f", "--boot": "-b"},
 }  # fmt: skip
 """Long flags by program, and the short ones that mean the same."""
@@ -87,7 +97,10 @@ _ONE_CASE: Final = {"grep": {"-R": "-r"}, "rm": {"-R": "-r"}, "cp": {"-R": "-r"}
 _MODULES: Final = frozenset(
     ("pytest", "pip", "mypy", "ruff", "black", "flake8", "isort", "coverage", "tox", "pylint", "unittest")
 )
-_DIRECTORY_FLAGS: Final = {"git": "-C", "make": "-C", "npm": "--prefix", "yarn": "--cwd", "pnpm": "-C", "tar": "-C"}
+_DIRECTORY_FLAGS: Final = {
+    "git": ("-C",), "make": ("-C", "--directory"), "npm": ("--prefix", "-C"), "pnpm": ("-C", "--dir"),
+    "tar": ("-C", "--directory"), "yarn": ("--cwd",),
+}  # fmt: skip
 _SUBCOMMANDS: Final = {("npm", "i"): "install", ("npm", "t"): "test", ("npm", "add"): "install", ("pip",
 "uninstall"): "uninstall",
                        ("git", "co"): "checkout", ("git", "st"): "status"}  # fmt: skip
@@ -111,7 +124,7 @@ def normalize_shell(text: str) -> str:
     tokens = _TOKEN.findall(_BRACED.sub(r"$\1", _COMMENT_LINE.sub("", unfenced(text))).strip().rstrip(";").rstrip())
     if len(tokens) > MAX_TOKENS:
         return " ".join(text.split())
-    commands = _split(tokens)
+    commands = _counting(_split(tokens))
     follow = len(commands) <= MAX_FOLDERS
     for position, (words, separator) in enumerate(commands):
         if (
@@ -141,13 +154,31 @@ def _split(tokens: list[str]) -> list[tuple[list[str], str]]:
                 commands.append((words, separator))
             words = []
         elif token not in ("2>&1", "&>1"):
-            words.append(_unquote(token))
+            words.append(_unquote(token, is_path_kept="rsync" in words[:2]))
     return [*commands, (words, "")]
 
 
-def _unquote(token: str) -> str:
+def _counting(commands: list[tuple[list[str], str]]) -> list[tuple[list[str], str]]:
+    """``grep x file | wc -l`` as ``grep -c x file``: the same number. Of several files grep would count each."""
+    last = commands[-2:]
+    if len(last) == 2 and last[0][1] == "|" and last[1] == (["wc", "-l"], ""):
+        words = last[0][0]
+        if words[:1] == ["grep"] and sum(word[:1] != "-" for word in words) <= _ONE_FILE and not _MANY_FILES.search(
+            " ".join(words)
+        ):
+            return [*commands[:-2], (["grep", "-c", *words[1:]], "")]
+    return commands
+
+
+_ONE_FILE: Final = 3
+_MANY_FILES: Final = re.compile(r" -[a-zA-Z]*[cmorRABC]| --|[*?]")
+"""Flags of grep by which it reads folders or writes other lines than those it finds, and patterns of file names."""
+
+
+def _unquote(token: str, *, is_path_kept: bool) -> str:
+    """A word without its quotes, a path in it in one form. To rsync, a slash at its end means the content of a folder."""
     if "'" not in token and '"' not in token and "\\" not in token:
-        return _clean_path(token)
+        return token if is_path_kept else _clean_path(token)
     return _QUOTED.sub(_bare, token).replace(" ", "\u00a0").replace("\n", "\u0085")
 
 
@@ -179,10 +210,10 @@ def _render(words: list[str], folder: str) -> str:
         return ""
     if words[0] == "sudo" and len(words) > 1 and words[1][:1] != "-":
         return "sudo " + _render(words[1:], folder)
-    words = _program(words)
+    words, inner = _take_directory(_program(words))
+    words = _program(words) if inner else words
     if len(words) == 3 and words[0] in _SHELLS and words[1] in ("-c", "-lc") and not _QUOTE_MARK.search(words[2]):
         return normalize_shell(words[2].replace("\u00a0", " ").replace("\u0085", "\n"))
-    words, inner = _take_directory(words)
     folder = posixpath.normpath(posixpath.join(folder, inner)) if inner else folder
     program = words[0] if words else ""
     if program in _BUNDLING:
@@ -230,6 +261,8 @@ def _program(words: list[str]) -> list[str]:
         words = ["tar", "-" + words[1], *words[2:]]
     if tuple(words[:3]) in _TWO_WORDS:
         words = [words[0], _TWO_WORDS[words[0], words[1], words[2]], *words[3:]]
+    if words[0] == "chmod" and len(words) > 1 and _OCTAL.match(words[1]):
+        words = ["chmod", words[1][1:], *words[2:]]
     if words[0] in ("systemctl", "service"):
         words = [word.removesuffix(".service") for word in words]
     if words[0] == "kubectl":
@@ -256,18 +289,19 @@ def _tests_of_find(words: list[str]) -> list[str]:
     return [*words[:start], *sorted(tests)]
 
 
+_OCTAL: Final = re.compile(r"\A0[0-7]{3}\Z")
 _ASSIGNMENT: Final = re.compile(r"\A[A-Za-z_]\w*=")
 
 
 def _take_directory(words: list[str]) -> tuple[list[str], str]:
     """The words without the option that sets the working directory, and that directory."""
-    flag = _DIRECTORY_FLAGS.get(words[0])
-    if flag:
-        for position in range(1, len(words)):
-            if words[position] == flag and position + 1 < len(words):
-                return words[:position] + words[position + 2 :], words[position + 1]
-            if flag.startswith("--") and words[position].startswith(flag + "="):
-                return words[:position] + words[position + 1 :], words[position][len(flag) + 1 :]
+    flags = _DIRECTORY_FLAGS.get(words[0], ())
+    for position in range(1, len(words) if flags else 0):
+        flag, given, value = words[position].partition("=")
+        if flag in flags and given:
+            return words[:position] + words[position + 1 :], value
+        if flag in flags and position + 1 < len(words):
+            return words[:position] + words[position + 2 :], words[position + 1]
     return words, ""
 
 

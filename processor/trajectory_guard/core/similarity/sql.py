@@ -84,8 +84,10 @@ def _canonical_token(token: str) -> str:
 
 
 def _drop_optional(words: list[str]) -> list[str]:
-    """Without words that change nothing: INNER, OUTER, ASC, AS before a table; ``count(1)`` becomes ``count(*)``."""
+    """Without words that change nothing: INNER, OUTER, ASC, AS before a table; ``count(1)`` becomes ``count(*)``, TOP a limit."""
     result: list[str] = []
+    if words[:2] == ["select", "top"] and words[2:3] and words[2].isdigit() and "limit" not in words:
+        words = ["select", *words[3:], "limit", words[2]]
     for position, word in enumerate(words):
         after = words[position + 1] if position + 1 < len(words) else ""
         if (
@@ -276,6 +278,8 @@ def _render_select(words: list[str]) -> str:
         tables, on = joined
         source = " , ".join(sorted(tables)).split()
         conditions += on
+    else:
+        source = _order_sides(source)
     if groups[:1] == ["by"] and groups[1:] == select and "having" not in clauses:
         select, groups = ["distinct", *select], []
     having = _conditions(clauses.get("having", []))
@@ -376,8 +380,14 @@ _LITERALS: Final = re.compile(r"\(\s*(?:'[^',]*'|[\w.]+)(?:\s*,\s*(?:'[^',]*'|[\
 
 
 def _simplify(term: list[str]) -> list[str]:
+    if len(term) == 2 and term[0] == "not" and term[1][:1] == "(":
+        inner = term[1][1:-1].split(" ")
+        term = ["not", *inner] if len(inner) == 3 and inner[1] in _NEGATED else term
     if len(term) == 4 and term[0] == "not" and term[2] in _NEGATED:
         term = [term[1], _NEGATED[term[2]], term[3]]
+    elif len(term) == 4 and term[0] == "not" and term[2] in ("in", "is", "like"):
+        operator = ["is", "not"] if term[2] == "is" else ["not", term[2]]
+        term = [term[1], *operator, term[3]]
     if len(term) == 5 and term[1] == "between" and term[3] == "and":
         return [f"{term[0]} >= {term[2]}", f"{term[0]} <= {term[4]}"]
     if len(term) in (3, 4) and term[-2] == "in" and _LITERALS.match(term[-1]):

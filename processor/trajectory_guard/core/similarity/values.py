@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from ipaddress import IPv6Address
 from typing import Final
 
 from . import vocabulary as vocab
@@ -35,7 +36,18 @@ _DIGIT_GROUPS: Final = re.compile(r"\A(?:\+?\(?|\(\+)\d{1,12}\)?(?:(?:[ .-]|(?<=
 _FOURS: Final = re.compile(r"\A\d{4}(?:[ -]\d{4}){2,4}\Z", re.ASCII)
 _ISBN: Final = re.compile(r"\A97[89](?:[ -]?\d){10}\Z", re.ASCII)
 _CODE_GROUPS: Final = re.compile(r"\A[A-Z]{2}(?:\d{2}(?: [A-Z0-9]{4}){2,8}(?: [A-Z0-9]{1,4})?| \d{6,12})\Z", re.ASCII)
-_UUID: Final = re.compile(r"\A[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\Z", re.ASCII | re.IGNORECASE)
+_UUID: Final = re.compile(r"\A\{?[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\}?\Z", re.ASCII | re.IGNORECASE)
+_MAC: Final = re.compile(r"\A[0-9a-f]{2}([:-])(?:[0-9a-f]{2}\1){4}[0-9a-f]{2}\Z", re.ASCII | re.IGNORECASE)
+_VERSION: Final = re.compile(r"\A[vV](\d{1,6}(?:\.\d{1,6}){1,3})\Z", re.ASCII)
+_COLOUR: Final = re.compile(r"\A#([0-9a-f])([0-9a-f])([0-9a-f])\Z", re.ASCII | re.IGNORECASE)
+_NAMES_COLOUR: Final = re.compile(r"colou?r|fill|stroke|background|foreground", re.IGNORECASE)
+_DURATION: Final = re.compile(
+    r"\A(?:P(?=[\dT])(?:(\d{1,6})D)?(?:T(?=\d)(?:(\d{1,6})H)?(?:(\d{1,6})M)?(?:(\d{1,9})S)?)?"
+    r"|(?=\d{1,6}[hm]\d)(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9})s)?)\Z",
+    re.ASCII,
+)
+"""As ISO 8601 writes it, and as Go and many tools do where it has more than one part: ``5m`` alone may be a length."""
+_SECONDS_OF: Final = (86_400, 3_600, 60, 1, 3_600, 60, 1)
 _PHONE: Final = re.compile(r"phone|tel|mobile|fax|whatsapp|msisdn", re.IGNORECASE)
 _MIN_DIGITS: Final = 7
 
@@ -47,11 +59,25 @@ def normalize_value(text: str, key: str) -> str | None:
     ['1000', '1000', '50 usd', '50 usd', '90 s', '10 mb', None]
     >>> normalize_value("+1 (415) 555-0132", "x"), normalize_value("0049 30 1234567", "phone")
     ('+14155550132', '+49301234567')
+    >>> [normalize_value(text, "x") for text in ("PT5M", "1h30m", "v1.2.0", "AA-BB-CC-DD-EE-01", "2001:0db8::0001")]
+    ['300 s', '5400 s', '1.2.0', 'aa:bb:cc:dd:ee:01', '2001:db8::1']
     """
     if len(text) > MAX_CHARS or not any(char.isdigit() for char in text):
         return None
     if _UUID.match(text):
-        return text.replace("-", "").lower()
+        return text.strip("{}").replace("-", "").lower()
+    if _MAC.match(text):
+        return text.replace("-", ":").lower()
+    if text.count(":") > 1 and (address := _ipv6(text)):
+        return address
+    duration = _DURATION.match(text)
+    if duration:
+        return f"{sum(int(part or 0) * s for part, s in zip(duration.groups(), _SECONDS_OF, strict=True))} s"
+    version, colour = _VERSION.match(text), _COLOUR.match(text)
+    if version:
+        return version[1]
+    if colour and _NAMES_COLOUR.search(key):
+        return "".join(digit * 2 for digit in colour.groups()).lower()
     if _GROUPED.match(text) or _EXPONENT.match(text):
         return number(text)
     money = _MONEY.match(text)
@@ -66,6 +92,13 @@ def normalize_value(text: str, key: str) -> str | None:
     if _CODE_GROUPS.match(text):
         return text.replace(" ", "").lower()
     return _joined(text, key)
+
+
+def _ipv6(text: str) -> str:
+    try:
+        return str(IPv6Address(text))
+    except ValueError:
+        return ""
 
 
 def _measured(amount: str, unit: str) -> str:

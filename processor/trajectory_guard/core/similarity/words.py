@@ -416,7 +416,7 @@ class _Builder:
         if role == HARD and not self._english:
             if low in _NUMBERS_ELSEWHERE:
                 role, name = ANCHOR, _NUMBERS_ELSEWHERE[low]
-            elif not raw[:1].isupper() and _binds(low):
+            elif _binds(low) and (not raw[:1].isupper() or (len(raw) == 1 and raw in self._starts)):
                 role = STOP
         self.sets["words"].add(name)
         if low not in _ARTICLES:
@@ -427,7 +427,8 @@ class _Builder:
             self.negations += 1
         elif low in vocab.IMPLICIT_NEGATIONS:
             self.sets["implicit"].add(name)
-        if role == STOP and not (len(raw) == 1 and raw.isupper() and raw not in "AI"):
+        is_sign = len(raw) == 1 and raw.isupper() and raw not in "AI" and (self._english or raw not in self._starts)
+        if role == STOP and not is_sign:
             self._take_stop(low)
         else:
             self._take_content(raw, role, name)
