@@ -21,6 +21,8 @@ from trajectory_guard.core.tools import is_communication, is_lookup, makes_somet
 
 _SEARCHED_CHARS: Final = 4_096
 _HEAD_CHARS: Final = 200
+_OF_GUARD: Final = {" has failed ": ERROR, " has found nothing ": EMPTY, " was refused ": DENIED}
+"""Why a gate did not run a call, as ``gates.refusal`` words it behind the call: that call's own outcome."""
 _FAILED_STATUS: Final = re.compile(
     r"\A\{.{0,80}[\"'](?:status|http)_?(?:code)?[\"']\s*:\s*[\"']?[45]\d\d\b|\AHTTP\S* [45]\d\d\b", re.IGNORECASE
 )
@@ -38,6 +40,11 @@ _ACKNOWLEDGED: Final = (
     "If the call is to have an effect, check with another tool whether it has: repeating it at once will not help.",
     "If it looks for something that is still to come, wait longer before the next look, or report what you have.",
     "If the result says no, or that there is nothing, accept it: another try will bring the same.",
+)
+_SAME_BESIDE_WORK: Final = (
+    "If this result is what you expect, go on: there is no need to look after every step.",
+    "If your work was to change it, find out why it does not before you change anything else.",
+    "If you have all you can get, answer with it, or say what is missing and ask.",
 )
 _UNCHANGED_BY_WORK: Final = (
     "Your work in between has not changed this result: find out why before you change anything else.",
@@ -81,9 +88,12 @@ def brought(step: StepRecord) -> str:
     'error'
     """
     text = (step.result or "").strip()
+    if is_refused_by_guard(step):
+        line = text.partition("\n")[0]
+        return _OF_GUARD[max(_OF_GUARD, key=line.rfind)] if any(one in line for one in _OF_GUARD) else "data"
     if step.outcome_type in (ERROR, DENIED, EMPTY):
         return step.outcome_type
-    if step.stated or step.result is None or is_refused_by_guard(step):
+    if step.stated or step.result is None:
         return "data"
     if not text or is_empty_result(text):
         return EMPTY
@@ -122,8 +132,8 @@ def advice_on(found: DetectionResult, step: StepRecord) -> tuple[str, ...]:
 def _on_repeat(found: DetectionResult, step: StepRecord, kind: str) -> tuple[str, ...]:
     if kind == DENIED:
         return DeniedAgain.advice
-    if found.worked and kind in (ERROR, "data") and not is_lookup(step.tool_name):
-        return _UNCHANGED_BY_WORK
+    if found.worked and kind in (ERROR, "data", "acknowledged") and not is_lookup(step.tool_name):
+        return _UNCHANGED_BY_WORK if kind == ERROR else _SAME_BESIDE_WORK
     if kind == ERROR:
         return _ERROR
     if kind == EMPTY and (step.result or "").strip():
@@ -132,9 +142,8 @@ def _on_repeat(found: DetectionResult, step: StepRecord, kind: str) -> tuple[str
         return _NOTHING if is_lookup(step.tool_name) else _ACKNOWLEDGED
     if makes_something(step.tool_name, step.args) or is_communication(step.tool_name):
         return _MADE
-    if found.certainty is not Certainty.ACKNOWLEDGED:
-        return detector_of(found).advice
-    return _ACKNOWLEDGED if kind == "acknowledged" else detector_of(found).advice
+    acts = found.certainty is Certainty.ACKNOWLEDGED and not is_lookup(step.tool_name)
+    return _ACKNOWLEDGED if acts else detector_of(found).advice
 
 
 def _retry_after(result: str | None) -> str:

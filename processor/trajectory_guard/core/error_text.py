@@ -35,7 +35,7 @@ _FORM_OF_ERROR: Final = re.compile(
     r"|\A\W{0,3}(?i:(?:permission|access) denied|unauthori[sz]ed|not authori[sz]ed|segmentation fault"
     r"|no such [^\W\d_]{2,20}:|(?:an|a \w{1,20}) error (?:has )?occurred|build failed)\b"
 )
-"""As exceptions, compilers, databases and package managers write an error. A status of HTTP may be what was asked for."""
+"""As exceptions, compilers, databases and package managers write one. A status of HTTP may be what was asked for."""
 _FIRST_LINE_ERROR: Final = re.compile(rf"^\W*(?:{ERROR_WORDS})\s?[:：]", re.IGNORECASE | re.MULTILINE)
 _HAS_FAILED: Final = re.compile(
     r"\A(?:\s{0,9}[❌⛔🚫✖✘✗]\ufe0f?\s*[^\W\d_]"
@@ -63,7 +63,7 @@ def begins_as_error(text: str) -> bool:
     (True, True, True)
     >>> begins_as_error("Tool search failed: quota"), begins_as_error("3 tests failed: a, b, c")
     (True, False)
-    >>> begins_as_error("npm error code E404\\nnpm error 404 Not Found"), begins_as_error("Fixed error handling\\nFixed x")
+    >>> begins_as_error("npm error code E404\\nnpm error 404 Not Found"), begins_as_error("Added error codes")
     (True, False)
     >>> begins_as_error("command terminated with exit code 252"), begins_as_error("done (exit code 0)")
     (True, False)

@@ -158,7 +158,7 @@ def owed_nudge(found: Sequence[DetectionResult], reason: str) -> str:
 
 
 _FIRM_ADVICE: Final = (
-    "Do not make another call of this kind: it has produced nothing so far.",
+    "Do not make another call of this kind: nothing new comes of it.",
     "Take a different way now, or answer with what you know and say what could not be done.",
 )
 

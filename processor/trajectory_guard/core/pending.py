@@ -9,9 +9,10 @@ from trajectory_guard.core.text import unescaped
 from trajectory_guard.core.wordlists import ascii_beginnings, beginnings, may_hold
 
 _PENDING: Final = re.compile(
-    r"(?<![^\W_])(?:pending|running|in[ _-]?progress|queued|waiting|processing|starting(?! (?:over|again|anew|afresh)\b)"
+    r"(?<![^\W_])(?:pending|running|in[ _-]?progress|queued|waiting|processing"
+    r"|starting(?! (?:over|again|anew|afresh)\b)"
     r"|still (?:(?!fail|miss)\w{2,20}ing|not|no|in|at|on|under|being|open|queued|busy|to|\d{1,9})"
-    r"|scheduled|(?<!not )accepted|202"
+    r"|scheduled|(?<!not )accepted(?! (?:for delivery|by)\b)|202"
     r"|not (?:yet )?(?:ready|finished|done|complete)|building|deploying|unchanged so far|provisioning|initiali[sz]ing"
     r"|\w{0,24}creating|pulling|terminating|installing|warming up|(?<!not )submitted|(?<!not )started|awaiting"
     r"|enqueued|initiated"
@@ -48,6 +49,8 @@ def is_pending(text: str) -> bool:
     (True, False)
     >>> is_pending("Rejected: the answer is not complete"), is_pending("Still too long."), is_pending("Not accepted")
     (False, False, False)
+    >>> is_pending("202 Accepted"), is_pending("Message accepted for delivery"), is_pending("No answer, starting over")
+    (True, False, False)
     """
     if len(text) > _MAX_PENDING_CHARS:
         return False

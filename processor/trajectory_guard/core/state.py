@@ -23,9 +23,10 @@ from trajectory_guard.core.run import Run
 from trajectory_guard.core.tools import is_handoff
 from trajectory_guard.core.tracking import model_calls
 
-FORMAT_VERSION: Final = 19
+FORMAT_VERSION: Final = 20
 MAX_NOISE_PROFILES: Final = 8
 MAX_RUNS: Final = 8
+_MAX_WORK: Final = 16
 MakeDetectors = Callable[[], "tuple[Detector, ...]"]
 
 
@@ -55,13 +56,13 @@ class TrajectoryState:
         handed_at: index of the newest step that handed the work over; -1 before the first.
         idle_at: index of the newest step before which an agent had answered without anything new; -1 before it.
         worked_at: index of the newest step since the first hand-over that brought something new, other than by handing
-        over; -1 before it.
+        over; -1 before it. work: digests of the newest such calls with their results, those of all runs.
     """
 
     __slots__ = (
         "capacity", "current", "denied", "episodes", "evicted_runs", "handed_at", "idle_at", "index", "model_calls",
         "noise", "nudges", "recoveries", "relay", "restarts", "runs", "step_ids", "trajectory_id", "turns", "twice",
-        "visit", "worked_at",
+        "visit", "work", "worked_at",
     )  # fmt: skip
 
     def __init__(self, trajectory_id: str, capacity: int) -> None:
@@ -79,6 +80,7 @@ class TrajectoryState:
         self.relay: Run | None = None
         self.model_calls: dict[str, model_calls.Newest] = {}
         self.worked_at = self.handed_at = self.idle_at = -1
+        self.work: tuple[str, ...] = ()
         self.twice = False
 
     @property
@@ -107,8 +109,17 @@ class TrajectoryState:
             self.handed_at = self.index
             if observation.progress and not observation.delivers and not is_brief(step.result or ""):
                 self.worked_at = self.index  # what the agent before has written came back with it
-        elif observation.progress and self.handed_at >= 0:
+        elif observation.progress and self.handed_at >= 0 and self._is_new_work(observation):
             self.worked_at = self.index
+
+    def _is_new_work(self, observation: Observation) -> bool:
+        """Whether no agent instance made this call with this result lately: to its own run, each call is new."""
+        if not observation.call or not observation.result:
+            return True
+        work = digest64(observation.call + observation.result).hex()
+        known = work in self.work
+        self.work = (*[one for one in self.work if one != work], work)[-_MAX_WORK:]
+        return not known
 
     def note_delivery(self, *, brings: bool) -> None:
         """Record that an agent brings something back, or nothing, before the next step hands the work over."""
@@ -168,7 +179,7 @@ class TrajectoryState:
             "relay": self.relay.to_plain() if self.relay is not None and only is None else None,
         }
         if self.handed_at >= 0:
-            plain["handed"] = [self.worked_at, self.handed_at]
+            plain["handed"] = [self.worked_at, self.handed_at, *self.work]
         if self.idle_at >= 0:
             plain["idle"] = self.idle_at
         if self.twice:
@@ -214,7 +225,8 @@ class TrajectoryState:
         state.denied = {call: tuple((label, at) for label, at in refusals) for call, refusals in plain["denied"]}
         state.episodes, state.nudges, state.recoveries, state.evicted_runs = plain["counts"]
         state.current = plain["current"]
-        state.worked_at, state.handed_at = plain.get("handed", (-1, -1))
+        state.worked_at, state.handed_at, *work = plain.get("handed", (-1, -1))
+        state.work = tuple(work)
         state.idle_at = plain.get("idle", -1)
         state.twice = plain.get("twice", False)
         if plain["visit"] is not None:

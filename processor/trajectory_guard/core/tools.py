@@ -379,15 +379,15 @@ _RECEIVER: Final = frozenset(_PURPOSES["receiver"])
 _MAX_RECEIVER_CHARS: Final = 64
 
 
-def receiver_of(args: object) -> str:
+def receiver_of(tool: str, args: object) -> str:
     """The name of the agent that a call of a hand-off tool names in its arguments; empty if there is none.
 
-    >>> receiver_of({"coworker": "Analyst", "task": "Look again."}), receiver_of({"reason": "no invoice"})
+    >>> receiver_of("delegate_work", {"coworker": "Analyst", "task": "Look again."}), receiver_of("mail", {"to": "Ann"})
     ('Analyst', '')
     """
-    if not isinstance(args, dict):
+    if not isinstance(args, dict) or not is_handoff(tool):
         return ""
-    names = [value for key, value in args.items() if str(key).casefold().replace("_", "").replace("-", "") in _RECEIVER]
+    names = [value for key, value in args.items() if str(key).casefold().replace("_", "") in _RECEIVER]
     return next((one for one in names if isinstance(one, str) and 0 < len(one) <= _MAX_RECEIVER_CHARS), "")
 
 

@@ -17,10 +17,11 @@ from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.interventions import args_excerpt, quoted
 from trajectory_guard.core.masking import result_hash
+from trajectory_guard.core.outcome import looks_like_error
 from trajectory_guard.core.pending import is_pending
 from trajectory_guard.core.recall import LEAST_TIMES, KnownCall
 from trajectory_guard.core.settings import ToolSettings
-from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, NOT_RUN, Outcome
+from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, NOT_RUN, SUCCESS, Outcome
 from trajectory_guard.core.text_bounds import with_digests
 from trajectory_guard.core.tools import asks_to_wait, is_lookup, is_status_lookup, is_waiting, moves_cursor
 from trajectory_guard.core.transient import is_transient
@@ -136,7 +137,8 @@ def past_of(messages: Sequence[Any], tool: str, args: Any) -> Past:
                 batches.add(one.batch)
     if last is None:
         return Past(refused=refused, others=tuple(others.values()))
-    return Past(last.text, last.outcome, last.step_id, len(batches), refused, tuple(others.values()))
+    outcome = ERROR if last.outcome == SUCCESS and looks_like_error(last.text) else last.outcome
+    return Past(last.text, outcome, last.step_id, len(batches), refused, tuple(others.values()))
 
 
 def _answer_of(call: TurnCall) -> tuple[Outcome, str | None]:

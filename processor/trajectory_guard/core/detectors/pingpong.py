@@ -327,8 +327,7 @@ class HandOffs(Detector):
 
     def _extend(self, seen: Observation) -> DetectionResult | None:
         brought = "" if is_acknowledgement(seen.step.result or "") else seen.form.hex() or seen.result.hex()
-        agent = seen.step.agent_id or ""
-        receiver = receiver_of(seen.step.args) if is_handoff(seen.step.tool_name) else ""
+        agent, receiver = seen.step.agent_id or "", receiver_of(seen.step.tool_name, seen.step.args)
         symbol = digest64(text_bytes(f"{seen.tool}\0{agent}\0{receiver}\0{brought}"))
         if self.agents and self.agents[-1][0] < seen.segment:
             self.symbols, self.agents = (), ()  # another user turn may have begun: who works at it is decided anew
@@ -346,8 +345,8 @@ class HandOffs(Detector):
             return None
         steps = tuple(at for at, _ in self.agents[-(run + period) :])
         # what came back is unknown, or one agent may deal tasks to several in turn
-        doubt = not seen.result or (not seen.step.agent_id and receiver_of(seen.step.args))
-        certainty = Certainty.ACKNOWLEDGED if doubt else Certainty.LIKELY
+        dealt = not seen.step.agent_id and receiver_of(seen.step.tool_name, seen.step.args)
+        certainty = Certainty.LIKELY if seen.result and not dealt else Certainty.ACKNOWLEDGED
         return self.found(
             seen, 1.0, "handoffs", certainty, count=(run + period) // period, first_step=steps[0], steps=steps,
             names=names, period=period, varied=True, at_least=run + 2 * period > self._KEPT,

@@ -10,7 +10,7 @@ from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import ALWAYS, COPIED, REFUSED, REPEATED, TYPE_I, DetectionResult, Detector
 from trajectory_guard.core.fingerprints import checksum
 from trajectory_guard.core.observation import MAX_DENIALS, Observation
-from trajectory_guard.core.steps import EMPTY
+from trajectory_guard.core.steps import EMPTY, ERROR
 from trajectory_guard.core.tools import is_thinking
 
 _CERTAIN_AT: Final = 3
@@ -79,13 +79,22 @@ class Stutter(Detector):
             seen, confidence, "same_call_same_result",
             Certainty.ACKNOWLEDGED if new_calls else Certainty.LIKELY if confidence < 1.0 else Certainty.CERTAIN,
             count=seen.repeats, first_step=seen.first_repeat, steps=seen.repeated_at, at_least=seen.forgets,
-            only_nudge=seen.unseen_work,
+            only_nudge=seen.unseen_work or (new_calls and _may_suffice(seen)),
         )  # fmt: skip
 
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
         """One sentence with the call, how often it was made, and how often it returned this result."""
         return f"{call} was {_made(found, answer)}."
+
+
+def _may_suffice(seen: Observation) -> bool:
+    """Whether new work was done since, and the result that stays does not say that something failed.
+
+    A check that passes after each piece of work returns the same each time: it is the work that moves on.
+    """
+    failed = seen.outcome in (EMPTY, ERROR) or seen.signature is not None or seen.fails_in_words
+    return not failed
 
 
 def _made(found: DetectionResult, answer: str, among: str = "") -> str:

@@ -163,8 +163,10 @@ def _counting(commands: list[tuple[list[str], str]]) -> list[tuple[list[str], st
     last = commands[-2:]
     if len(last) == 2 and last[0][1] == "|" and last[1] == (["wc", "-l"], ""):
         words = last[0][0]
-        if words[:1] == ["grep"] and sum(word[:1] != "-" for word in words) <= _ONE_FILE and not _MANY_FILES.search(
-            " ".join(words)
+        if (
+            words[:1] == ["grep"]
+            and sum(word[:1] != "-" for word in words) <= _ONE_FILE
+            and not _MANY_FILES.search(" ".join(words))
         ):
             return [*commands[:-2], (["grep", "-c", *words[1:]], "")]
     return commands
@@ -176,7 +178,7 @@ _MANY_FILES: Final = re.compile(r" -[a-zA-Z]*[cmorRABC]| --|[*?]")
 
 
 def _unquote(token: str, *, is_path_kept: bool) -> str:
-    """A word without its quotes, a path in it in one form. To rsync, a slash at its end means the content of a folder."""
+    """A word without its quotes, a path in one form, but for rsync: there a slash at the end means what is inside."""
     if "'" not in token and '"' not in token and "\\" not in token:
         return token if is_path_kept else _clean_path(token)
     return _QUOTED.sub(_bare, token).replace(" ", "\u00a0").replace("\n", "\u0085")

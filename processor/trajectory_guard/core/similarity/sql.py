@@ -84,7 +84,7 @@ def _canonical_token(token: str) -> str:
 
 
 def _drop_optional(words: list[str]) -> list[str]:
-    """Without words that change nothing: INNER, OUTER, ASC, AS before a table; ``count(1)`` becomes ``count(*)``, TOP a limit."""
+    """Without words that change nothing: INNER, OUTER, ASC. One spelling of ``count(*)`` and of LIMIT."""
     result: list[str] = []
     if words[:2] == ["select", "top"] and words[2:3] and words[2].isdigit() and "limit" not in words:
         words = ["select", *words[3:], "limit", words[2]]
