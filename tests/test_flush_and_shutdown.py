@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -249,6 +251,20 @@ def test_instrument_switches_a_guard_on_that_was_shut_down(monkeypatch: pytest.M
         assert instrument(provider) is processor
         assert processor.enabled is True
     uninstrument(provider)
+
+
+def test_spans_open_at_uninstrument_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "_process", runtime.Process())
+    provider = TracerProvider(shutdown_on_exit=False)
+    processor = instrument(provider)
+    span = provider.get_tracer("t").start_span("open")
+    kept = weakref.ref(span)
+    uninstrument(provider)
+    span.end()
+    del span
+    gc.collect()
+    assert kept() is None
+    assert processor.enabled is False
 
 
 def test_a_shutdown_inside_the_guard_as_of_a_signal_handler_ends() -> None:

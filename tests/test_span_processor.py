@@ -334,6 +334,20 @@ def test_steps_evaluated_before_their_conversation_was_named_belong_to_it() -> N
     assert len(app.board) == 1
 
 
+@pytest.mark.parametrize("calls", [16, 17, 40])
+def test_a_long_loop_whose_conversation_is_named_late_keeps_its_stop(calls: int) -> None:
+    """Beyond sixteen steps they are not evaluated again: their run goes on in the conversation as it is."""
+    app = App()
+    app.call('{"day":"monday"}', "open", conversation="thread-7")
+    with app.tracer.start_as_current_span("agent") as agent:
+        for _ in range(calls):
+            app.call(conversation=None)
+        agent.set_attribute("gen_ai.conversation.id", "thread-7")
+    flag = app.board.read("thread-7")
+    assert (flag.level, flag.steps) == (Level.STOP, calls + 1)
+    assert len(app.board) == 1
+
+
 def test_a_conversation_named_by_a_sibling_holds_for_the_rest_of_the_trace() -> None:
     app = App()
     with app.tracer.start_as_current_span("run"):

@@ -380,6 +380,10 @@ class FlagBoard(QualityScores):
         for label, newest in part.state.model_calls.items():
             target.state.note_model_calls(label, target.state.model_calls.get(label, newest))
         target.awaiting_state += (step._replace(trajectory_id=target.trajectory_id) for step in part.awaiting_state)
+        if part.replay is None:  # too many steps to evaluate again: their runs go on as they are
+            target.state.go_on_with(part.state)
+            target.flags.update(part.flags)
+            target.recent, target.replay = part.recent, None
         for step in part.replay or ():
             record, of_model = CallRecord.of(step), step.model_scope is not None
             if of_model or (reported(target.recent, record) is None and not target.is_in_messages(step)):

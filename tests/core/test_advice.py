@@ -185,3 +185,14 @@ def test_requests_within_requests_have_an_excerpt_at_any_depth() -> None:
     for _ in range(2_000):
         args = {"method": "POST", "url": "/batch", "body": args}
     assert args_excerpt(args).startswith("POST /batch")
+
+
+@pytest.mark.parametrize(("why", "kind"), [("has failed 2 times in a row in the same way", "error"),
+                                           ("has found nothing 2 times in a row", "empty"),
+                                           ("was refused in this turn", "denied"),
+                                           ("has returned the same result 2 times in a row", "data")])  # fmt: skip
+def test_a_call_that_a_gate_answered_is_read_as_the_outcome_that_it_quotes(why: str, kind: str) -> None:
+    text = (
+        f'Not run by trajectory_guard: find({{"q": "what was refused and has failed "}}) {why}, and nothing has changed'
+    )
+    assert brought(record("find", {"q": "x"}, text, "denied")) == kind

@@ -201,3 +201,67 @@ def test_lines_of_a_log_that_differ_in_time_and_process_are_equal() -> None:
             ),
         ]
     assert nudged(run(lap, 3.0)) is not None
+
+
+CHECKS = [
+    ("run_linter", {}, "All checks passed!"),
+    ("bash", {"cmd": "npm test"}, "Tests: 12 passed, 12 total"),
+    ("validate", {}, '{"valid": true, "errors": []}'),
+    ("get_template", {"name": "welcome"}, "Dear {name}, welcome to our shop. We are glad that you are here."),
+    ("click", {"element": "Add row"}, "ok"),
+]
+
+
+@pytest.mark.parametrize("acknowledged", ["written", "ok", "Done.", '{"success": true}'])
+@pytest.mark.parametrize("check", CHECKS, ids=[one[0] for one in CHECKS])
+def test_a_check_that_passes_after_each_piece_of_new_work_stops_nothing(check: Call, acknowledged: str) -> None:
+    work = [("write_file", {"path": f"src/m{n}.py", "content": f"def f(x):\n    return x + {n}"}) for n in range(60)]
+    calls = [call for tool, args in work for call in ((tool, args, acknowledged), check)]
+    assert stopped(run(calls, 3.0)) is None
+
+
+def test_a_check_that_fails_after_each_piece_of_new_work_is_stopped() -> None:
+    check = ("bash", {"cmd": "npm test"}, "FAIL src/cart.test.js\n1 failed, 11 passed, 12 total")
+    work = [("write_file", {"path": "src/cart.js", "content": f"let total = {n} * price"}) for n in range(60)]
+    calls = [call for tool, args in work for call in ((tool, args, "written"), check)]
+    assert stopped(run(calls, 3.0)) is not None
+
+
+def test_one_error_of_a_package_manager_that_reports_success_is_nudged() -> None:
+    ways = ("", " --save", " --force", " -D", " --legacy-peer-deps", " --no-audit", " -g")
+    text = (
+        "npm error code E404\nnpm error 404 Not Found - GET https://registry.example/pdf-tablez - Not found\n"
+        "npm error A complete log of this run can be found in: /root/.npm/_logs/2026-10-02T08_11_{:02}_666Z-debug-0.log"
+    )
+    calls = [("bash", {"command": f"npm install{way} pdf-tablez"}, text.format(n)) for n, way in enumerate(ways)]
+    assert nudged(run(calls, 4.0)) is not None
+
+
+@pytest.mark.parametrize("tools", [("delegate_work",), ("Delegate work to coworker", "handoff")])
+def test_work_that_is_delegated_to_and_fro_by_an_argument_is_nudged_and_not_soon_stopped(tools: Any) -> None:
+    calls = [
+        (tools[n % len(tools)], {"coworker": ("Analyst", "Planner")[n % 2], "task": reason}, "Task accepted")
+        for n, reason in enumerate(
+            ["numbers", "plan", "revenue", "scope", "figures", "regions", "data", "period", "margin", "goal"]
+        )
+    ]
+    verdicts = run(calls, 4.0)
+    assert nudged(verdicts) is not None
+    assert stopped(verdicts) is None
+
+
+def test_laps_of_an_action_and_a_look_whose_ages_grow_are_nudged() -> None:
+    calls = [
+        call
+        for n in range(6)
+        for call in (
+            ("kubectl", {"args": "apply -f web.yaml"}, "deployment.apps/web unchanged"),
+            ("kubectl", {"args": "get deploy web"}, f"web   1/1   1   1   {205 + 7 * n}s   nginx:1.27   app=web"),
+        )
+    ]
+    assert nudged(run(calls, 3.2)) is not None
+
+
+def test_a_count_of_tries_that_start_over_is_no_wait() -> None:
+    calls = [("node", {}, f"Try no. {n}: the portal gave no list, starting over") for n in range(1, 9)]
+    assert nudged(run(calls, 0.0)) is not None

@@ -44,6 +44,13 @@ def test_work_that_goes_round_between_fresh_agents_is_nudged_twice_and_stopped()
     assert reported.first_step == 0
 
 
+@pytest.mark.parametrize("tools", [("delegate_to_critic", "ask_writer"), ("escalate", "reply"), ("ask", "handoff")])
+def test_a_circle_is_found_whatever_the_tools_are_called(tools: tuple[str, str]) -> None:
+    agents = (("writer", tools[0]), ("critic", tools[1]))
+    assert "S" in outline(evaluate(visits(24, agents)))
+    assert outline(evaluate(visits(24, agents, news=True))).strip(".") == ""
+
+
 def test_three_agents_in_a_circle_are_found() -> None:
     assert "S" in outline(evaluate(visits(30, (*RELAY, ("editor", "ask_both")))))
 

@@ -591,6 +591,14 @@ def test_in_the_next_turn_the_person_is_asked_again(mode: str) -> None:
 
 
 @SURFACES
+def test_an_error_that_a_tool_returns_as_text_is_answered_like_one_that_it_raises(make: Any) -> None:
+    counted, board = Scripted("Error: unknown item A-1", name="lookup"), new_board(mode="nudge")
+    messages = make(asks(*[[("lookup", {"query": "A-1"})]] * 4), [counted.tool], board).invoke(TASK)["messages"]
+    assert (counted.runs, len(refusals(messages))) == (2, 2)
+    assert "has failed 2 times" in str(refusals(messages)[0].content)
+
+
+@SURFACES
 def test_a_tool_that_refuses_by_itself_is_not_asked_again(make: Any) -> None:
     counted, board = Scripted("User rejected the call", name="delete"), new_board(mode="nudge")
     messages = make(asks(*[[DELETE]] * 4), [counted.tool], board).invoke(TASK)["messages"]

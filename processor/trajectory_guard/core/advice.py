@@ -21,7 +21,9 @@ from trajectory_guard.core.tools import is_communication, is_lookup, makes_somet
 
 _SEARCHED_CHARS: Final = 4_096
 _HEAD_CHARS: Final = 200
-_OF_GUARD: Final = {" has failed ": ERROR, " has found nothing ": EMPTY, " was refused ": DENIED}
+_OF_GUARD: Final = {
+    " has failed ": ERROR, " has found nothing ": EMPTY, " was refused ": DENIED, " has returned the same ": "data",
+}  # fmt: skip
 """Why a gate did not run a call, as ``gates.refusal`` words it behind the call: that call's own outcome."""
 _FAILED_STATUS: Final = re.compile(
     r"\A\{.{0,80}[\"'](?:status|http)_?(?:code)?[\"']\s*:\s*[\"']?[45]\d\d\b|\AHTTP\S* [45]\d\d\b", re.IGNORECASE

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from trajectory_guard.core.fingerprints import digest64
+from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
 from trajectory_guard.core.steps import INTERRUPTED, Outcome, StepRecord
 from trajectory_guard.core.text import both_ends
@@ -73,11 +73,12 @@ class CallRecord(NamedTuple):
 
     @classmethod
     def of(cls, step: StepRecord, run: str = "") -> CallRecord:
-        """The record of a step of a run. ``single`` is the value of its only argument, if that is text."""
+        """The record of a step of a run. ``single`` is a digest of its only argument, if that is text."""
         args, single = step.args, None
         if isinstance(args, dict) and len(args) == 1:
             value = next(iter(args.values()))
-            single = value if isinstance(value, str) and len(value) <= _KEPT_SINGLE_CHARS else None
+            if isinstance(value, str) and len(value) <= _KEPT_SINGLE_CHARS:
+                single = digest64(text_bytes(value)).hex()  # a saved state holds no argument in clear
         return cls(
             _folded(step.tool_name),
             step.tool_args_hash[:_HASH_CHARS] if step.tool_args_hash is not None else None,

@@ -219,6 +219,10 @@ class History:
         start, batches = self.calls.start, self.batches
         return {batches[index - start] for index in indices}
 
+    def move(self, steps: int) -> None:
+        """Count the places in the trajectory from that many steps earlier."""
+        self.places = array("Q", [place + steps for place in self.places])
+
     def places_of(self, indices: Iterable[int], newest: int) -> tuple[int, ...]:
         """As ``place_of``, of several steps."""
         start, places, known = self.calls.start, self.places, len(self.places)

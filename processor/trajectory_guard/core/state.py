@@ -128,6 +128,28 @@ class TrajectoryState:
         else:
             self.idle_at = self.index
 
+    def go_on_with(self, newer: TrajectoryState) -> None:
+        """Take over the runs of another state, whose steps came after those of this one; it is used up."""
+        for label, run in newer.runs.items():
+            run.history.move(self.index)
+            run.ladder.episode += self.episodes if run.ladder.episode else 0
+            self.runs.pop(label, None)
+            self.runs[label] = run
+            if len(self.runs) > MAX_RUNS:
+                del self.runs[next(iter(self.runs))]
+                self.evicted_runs += 1
+        self.turns = dict([*self.turns.items(), *newer.turns.items()][-MAX_RUNS:])
+        self.noise = dict([*self.noise.items(), *newer.noise.items()][-MAX_NOISE_PROFILES:])
+        self.denied = {**self.denied, **newer.denied}
+        for at in range(newer.step_ids.start, newer.step_ids.start + len(newer.step_ids)):
+            self.step_ids.append(newer.step_ids[at])
+        for name in ("handed_at", "idle_at", "worked_at"):
+            if getattr(newer, name) >= 0:
+                setattr(self, name, self.index + getattr(newer, name))
+        for name in ("episodes", "nudges", "recoveries", "evicted_runs", "index"):
+            setattr(self, name, getattr(self, name) + getattr(newer, name))
+        self.current, self.visit, self.relay = newer.current, newer.visit, newer.relay
+
     def uncount(self, steps: int) -> None:
         """Take the newest ordinals back: these steps do not count, or are about to be evaluated again."""
         self.index = max(0, self.index - steps)

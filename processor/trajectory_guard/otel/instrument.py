@@ -124,7 +124,7 @@ class Instrumentation:
             provider = provider or current_provider()
             known = self._on(provider)
             if known is not None and provider is not None:
-                known.enabled = False
+                known.switch_off()
                 forget(known.board, provider)
             end_configuration()
 

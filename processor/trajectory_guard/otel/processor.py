@@ -100,13 +100,9 @@ class TrajectoryGuardProcessor(SpanProcessor):
     _is_shut_down: bool
 
     def __init__(
-        self,
-        config: GuardConfig | None = None,
-        *,
-        board: FlagBoard | None = None,
-        tracer_provider: trace.TracerProvider | None = None,
-        meter_provider: otel_metrics.MeterProvider | None = None,
-    ) -> None:
+        self, config: GuardConfig | None = None, *, board: FlagBoard | None = None,
+        tracer_provider: trace.TracerProvider | None = None, meter_provider: otel_metrics.MeterProvider | None = None,
+    ) -> None:  # fmt: skip
         self.board = board_for(config, board)
         self._trajectories = self.board.trajectories
         self.configure(self.board.config)
@@ -209,9 +205,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             return
         self._is_shut_down = True
         self._postponed.catch_up(self.on_end)
-        self.enabled = False
-        for table in (self._open, self._above, self._passed, self._postponed.spans):
-            table.clear()
+        self.switch_off()
         with patience(self._patience_s):
             if any(one.enabled for one in list(self.board.processors)):
                 ending.flush(self.board, None, self._contain)
@@ -235,6 +229,12 @@ class TrajectoryGuardProcessor(SpanProcessor):
         """Evaluate spans from now on, also after a shutdown, unless ``TRAJECTORY_GUARD_DISABLED`` is set."""
         self.enabled = not is_disabled()
         self._is_shut_down = False
+
+    def switch_off(self) -> None:
+        """Evaluate no span from now on, and forget those that are open."""
+        self.enabled = False
+        for table in (self._open, self._above, self._passed, self._postponed.spans):
+            table.clear()
 
     def _end_known(
         self, span: ReadableSpan, context: trace.SpanContext, parent: trace.SpanContext | None,

@@ -89,12 +89,13 @@ class Stutter(Detector):
 
 
 def _may_suffice(seen: Observation) -> bool:
-    """Whether new work was done since, and the result that stays does not say that something failed.
+    """Whether something new was done since, and the result that stays says neither that it failed nor how things stand.
 
-    A check that passes after each piece of work returns the same each time: it is the work that moves on.
+    A check that passes after each piece of work returns the same each time: it is the work that moves on. Where actions
+    name a place only, as clicks do, a page that stays as it was says that they had no effect.
     """
     failed = seen.outcome in (EMPTY, ERROR) or seen.signature is not None or seen.fails_in_words
-    return not failed
+    return not failed and (seen.new_work_since_repeat or not seen.describes_state)
 
 
 def _made(found: DetectionResult, answer: str, among: str = "") -> str:
