@@ -39,6 +39,7 @@ SETS: Final = (
     "twentieth",
     "twentyfirst",
     "twentysecond",
+    "twentythird",
     "attacked",
 )
 """See ``tests/data/README.md``: which of them the rules were tuned on."""

@@ -265,3 +265,30 @@ def test_laps_of_an_action_and_a_look_whose_ages_grow_are_nudged() -> None:
 def test_a_count_of_tries_that_start_over_is_no_wait() -> None:
     calls = [("node", {}, f"Try no. {n}: the portal gave no list, starting over") for n in range(1, 9)]
     assert nudged(run(calls, 0.0)) is not None
+
+
+BATCHES: dict[str, Callable[[int], list[Call]]] = {
+    "notes that are kept": lambda n: [("save_memory", {"text": f"{WORDS[n % 13]} {WORDS[n * 7 % 13]} {n}"}, "saved")],
+    "files that are uploaded, and jobs that are none": lambda n: [
+        ("upload", {"file": f"part-{n}.png"}, '{"ok": true}'),
+        ("list_jobs", {}, "[]"),
+    ],
+    "records of a name server, and a look at its own": lambda n: [
+        ("create_record", {"name": f"{WORDS[n % 13]}{n}.x.example", "ip": f"10.0.0.{n}"}, "created"),
+        ("dig", {"name": "ns.x.example"}, "ns.x.example. 300 IN A 10.0.0.1"),
+    ],
+    "regions that are deployed and tested": lambda n: [
+        ("deploy", {"region": f"eu-{n}"}, "deployed"),
+        ("smoke_test", {}, "200 OK"),
+    ],
+    "edits of one file, and its tests": lambda n: [
+        ("edit", {"path": "main.py", "old": f"x = {n}", "new": f"x = {WORDS[n % 13]}"}, "The file has been edited."),
+        ("bash", {"command": "make test"}, "42 passed in 0.31s"),
+    ],
+}
+WORDS = ["alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliet", "kilo", "lima", "mike"]
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_a_long_batch_whose_calls_only_acknowledge_is_not_stopped(batch: str) -> None:
+    assert stopped(run([call for n in range(60) for call in BATCHES[batch](n)], 3.0)) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import pytest
@@ -78,3 +79,21 @@ def test_no_case_is_stopped_before_it_was_nudged(name: str) -> None:
     verdicts = evaluate_run(CASES[name])
     nudge, stop = first_level(verdicts, Level.NUDGE), first_level(verdicts, Level.STOP)
     assert stop is None or (nudge is not None and nudge < stop)
+
+
+UNSEEN = tuple(lines(DATA / "peer_cases_unseen.jsonl"))
+MISSED = {
+    # short values, which may be those of something under way, and entities that may be of a list
+    "nudgeops-u-synonyms", "reivo-u-5-of-window", "oma-u-a3",
+}  # fmt: skip
+
+
+def test_cases_of_the_same_kinds_by_another_writer() -> None:
+    """A third of them (the first byte of the MD5 of the id is a multiple of three) was read by nobody since."""
+    core = [one for one in UNSEEN if one["tier"] == "core"]
+    healthy = [one["id"] for one in core if one["expect"] == "ok" and intervenes(one)]
+    missed = {one["id"] for one in core if one["expect"] == "loop" and not intervenes(one)}
+    kept_aside = {name for name in missed if hashlib.md5(name.encode(), usedforsecurity=False).digest()[0] % 3 == 0}
+    assert healthy == []
+    assert missed - kept_aside <= MISSED
+    assert len(kept_aside) <= 2

@@ -32,8 +32,7 @@ _FORM_OF_ERROR: Final = re.compile(
     r"|\A[^\s:()]{1,200}[:(]\d{1,6}(?:[:,]\d{1,6})?\)?: (?:fatal )?error\b"  # a place in a program, by its compiler
     r"|\A(?:SQLSTATE\[|(?:ORA|PLS|TNS)-\d{4,5}: |Msg \d{1,6}, Level \d)"
     r"|\A(?P<program>[\w@./-]{1,40}) (?:ERR!|error [^\n]{0,400}\n(?P=program) error )"
-    r"|\A\W{0,3}(?i:(?:permission|access) denied|unauthori[sz]ed|not authori[sz]ed|segmentation fault"
-    r"|no such [^\W\d_]{2,20}:|(?:an|a \w{1,20}) error (?:has )?occurred|build failed)\b"
+    r"|\A\W{0,3}(?i:segmentation fault|no such [^\W\d_]{2,20}:|(?:an|a \w{1,20}) error (?:has )?occurred)\b"
 )
 """As exceptions, compilers, databases and package managers write one. A status of HTTP may be what was asked for."""
 _FIRST_LINE_ERROR: Final = re.compile(rf"^\W*(?:{ERROR_WORDS})\s?[:：]", re.IGNORECASE | re.MULTILINE)

@@ -16,7 +16,15 @@ from trajectory_guard.core.restatement import restates
 from trajectory_guard.core.result_text import carries_content, describes_state, is_acknowledgement, values_of
 from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS, StepRecord
 from trajectory_guard.core.text import both_ends
-from trajectory_guard.core.tools import changes_database, endpoint_of, is_lookup, is_thinking, moves_cursor, scrolls
+from trajectory_guard.core.tools import (
+    acts_on_view,
+    changes_database,
+    endpoint_of,
+    is_lookup,
+    is_thinking,
+    moves_cursor,
+    scrolls,
+)
 
 MAX_DENIALS: Final = 8
 """Refusals of one call that are remembered, and calls with refusals."""
@@ -42,6 +50,7 @@ _SYMBOL: Final = 19
 _ENTRY: Final = 27
 """Where the parts begin of what is remembered of a result, and where it ends: ``SameResultRun.shown``."""
 _COUNTS: Final = (b"\0", b"\1", b"\2")
+_ACKNOWLEDGEMENT_CHARS: Final = 128
 _KEPT_CALLS: Final = 5
 _KEPT_TOOLS: Final = 4
 
@@ -221,7 +230,8 @@ class Observation:
             between; recurred_at: indices of those steps, oldest first.
         others_progress: other agents made progress since this call was made last.
         new_calls_since_repeat: a call that had not been made before came between this repeat and the one before it.
-        new_work_since_repeat: one of those calls handed over content or brought something new.
+        new_work_since_repeat: one of those calls handed over content or brought something new; acted_since_repeat: one
+            succeeded in something else than a look or an action on a view.
         certainty: the strongest evidence that this step can give.
         pace: factor on the number of repeats that a rule requires at this step.
         may_be_new: the call succeeded, and nothing shows what it returned.
@@ -287,6 +297,7 @@ class Observation:
     others_progress = False
     new_calls_since_repeat = False
     new_work_since_repeat = False
+    acted_since_repeat = False
     # weigh, without progress: also ``certainty``
     pace = 1.0
     unseen_work = False
@@ -389,6 +400,14 @@ class Observation:
         return self._fails_in_words
 
     @property
+    def acts(self) -> bool:
+        """Whether the call names something in its arguments, and says that it was done; a view would show it itself."""
+        step = self.step
+        if self.outcome != SUCCESS or not step.args or is_lookup(step.tool_name) or acts_on_view(step.tool_name):
+            return False
+        return bool((step.result or "").strip())
+
+    @property
     def belongs_to_work(self) -> bool:
         """Whether a repeat after other calls may be a part of each piece of work: it is silent, or looks something up.
 
@@ -414,6 +433,14 @@ class Observation:
         if carries_content(step.args) and not moves:
             return False
         return is_acknowledgement(text) or restates(text, step.tool_name, step.args)
+
+    @property
+    def is_acknowledged(self) -> bool:
+        """Whether the result, whatever the call, only says that something was done."""
+        text = self.step.result
+        if self.outcome != SUCCESS or not text or text[_ACKNOWLEDGEMENT_CHARS:]:
+            return False
+        return is_acknowledgement(text.strip())
 
     @property
     def is_acknowledged_move(self) -> bool:

@@ -20,7 +20,6 @@ from trajectory_guard.core.paraphrase import Vocabulary
 from trajectory_guard.core.result_text import (
     MAX_FORM_CHARS,
     answer_form,
-    carries_content,
     hits_form,
     is_brief,
     is_echo,
@@ -106,8 +105,7 @@ class Reader:
             self._read_repeat(state, run, seen, previous, policy, by_guard=by_guard)
         else:
             self._read_new(run, seen)
-            if seen.progress or carries_content(step.args):
-                run.last_work = run.index
+            run.note_new_call(seen)
         if step.result and not step.stated and seen.result and seen.result not in run.history.results:
             run.same_results.recognise(seen, previous, is_new=seen.form not in run.history.forms)
         unread = seen.signature is None and not by_guard and not seen.progress and seen.outcome != EMPTY
@@ -280,6 +278,7 @@ class Reader:
             seen.repeats += surplus
             seen.is_surplus = surplus > 0 and seen.copy_of >= 0
         seen.new_calls_since_repeat, seen.new_work_since_repeat = run.last_new_call > previous, run.last_work > previous
+        seen.acted_since_repeat = run.last_act > previous
         key = (seen.call + seen.result).hex()
         known, count, first, last_batch = run.repeat_streak
         if key == known and own_progress <= first:  # a long stutter, beyond the window of remembered steps

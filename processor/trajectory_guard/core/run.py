@@ -11,7 +11,7 @@ from trajectory_guard.core.history import WIDTH, History, Ring, UsageWindow
 from trajectory_guard.core.inquiry import Advance, Inquiry
 from trajectory_guard.core.observation import Observation, SameResultRun
 from trajectory_guard.core.policy import Ladder
-from trajectory_guard.core.result_text import LINE_BYTES
+from trajectory_guard.core.result_text import LINE_BYTES, carries_content
 from trajectory_guard.core.score import RunScore
 
 MAX_AGENTS: Final = 8
@@ -35,6 +35,7 @@ class Run:
         last_new_call: index of the newest call that had not been made before.
         last_timed: index of the newest answer that equals an earlier one but for a duration, -1 before the first.
         last_work: index of the newest such call that handed over content or brought something new, -1 before the first.
+        last_act: of the newest one that succeeded in something else than a look or an action on a view.
         last_waiting: index of the newest step that could only prove waiting, -1 before the first; last_stated_wait: of
             the newest one whose result, call or pause says so, where others have but the name of a tool.
         waits: indices of the newest steps that could only prove waiting on their own, whatever their lap holds.
@@ -81,6 +82,7 @@ class Run:
         "inquiry",
         "label",
         "ladder",
+        "last_act",
         "last_end",
         "last_new_call",
         "last_progress",
@@ -116,7 +118,7 @@ class Run:
         self.last_stated_wait = -1
         self.waits: tuple[int, ...] = ()
         self.last_timed = -1
-        self.last_work = -1
+        self.last_work = self.last_act = -1
         self.old_states_in_a_row = 0
         self.failure = NO_FAILURE
         self.dismissed = 0
@@ -184,6 +186,13 @@ class Run:
         return len(history.batches_of(range(first, self.index)) | {batch}), first
 
     # --- changing --------------------------------------------------------------------------------------------
+
+    def note_new_call(self, seen: Observation) -> None:
+        """Note what a call did that was not made before."""
+        if seen.progress or carries_content(seen.step.args):
+            self.last_work = self.index
+        if seen.acts:
+            self.last_act = self.index
 
     def remember(self, seen: Observation, place: int) -> None:
         """Add an evaluated step to the history; ``place`` is its index in the trajectory."""
@@ -299,7 +308,8 @@ class Run:
 
 _PLAIN: Final = (
     "label", "index", "last_progress", "last_new_call", "last_stated_wait", "last_waiting", "last_timed", "last_work",
-    "old_states_in_a_row", "failure", "dismissed", "pause_s", "batch_label", "first_superstep", "last_end", "rhythm_s",
+    "last_act", "old_states_in_a_row", "failure", "dismissed", "pause_s", "batch_label", "first_superstep", "last_end",
+    "rhythm_s",
     "trace_id", "boundary", "episode_start_s", "gated", "stoppable",
 )  # fmt: skip
 """The fields that are saved as they are."""

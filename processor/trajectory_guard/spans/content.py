@@ -30,6 +30,8 @@ MAX_DEPTH: Final = 100
 _WRAPPED: Final = '{"input_str"'
 """How OpenLLMetry's object around the arguments begins."""
 _REDACTED: Final = frozenset(("redacted", "redacted-by-litellm"))
+_MEDIA: Final = ("audio", "base64 image", "binary", "file", "image", "img", "photo", "picture", "screenshot", "video")
+_LEFT_OUT: Final = ("", *(f" {word}" for word in ("attached", "content", "data", "data omitted", "elided", "omitted", "removed")))
 _MARKED_REDACTED: Final = frozenset(
     (
         "content redacted",
@@ -38,6 +40,7 @@ _MARKED_REDACTED: Final = frozenset(
         "masked",
         "redacted content",
         "scrubbed",
+        *(f"{medium}{left_out}" for medium in _MEDIA for left_out in _LEFT_OUT),
     )
 )
 """Placeholders only within brackets and the like: tools answer with these words, too."""
@@ -66,6 +69,8 @@ def is_redacted(value: Any) -> bool:
 
     >>> [is_redacted(one) for one in ("__REDACTED__", "<masked>", "****", "[Scrubbed due to 'auth']", "masked", "{}")]
     [True, True, True, True, False, False]
+    >>> is_redacted("[image]"), is_redacted("<image omitted>"), is_redacted("image"), is_redacted("[file: a.txt]")
+    (True, True, False, False)
     """
     if not isinstance(value, str):
         return False

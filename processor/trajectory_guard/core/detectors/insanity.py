@@ -12,7 +12,7 @@ from trajectory_guard.core.detectors.base import TYPE_II, UNPRODUCTIVE, Detectio
 from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.inquiry import ADVANCES
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.result_text import is_acknowledgement, width
+from trajectory_guard.core.result_text import carries_content, is_acknowledgement, width
 from trajectory_guard.core.similarity import NormalForm, Relation, compare, normalize
 from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.core.similarity.keys import SHELL, classify_key, is_position
@@ -136,6 +136,17 @@ def _makes_another(seen: Observation) -> bool:
     """Whether the call makes something, and its result acknowledges that: other words make another thing."""
     step = seen.step
     return makes_something(step.tool_name, step.args) and is_acknowledgement((step.result or "").strip())
+
+
+def _hands_over_another(seen: Observation) -> bool:
+    """Whether the call hands over content, and its result only acknowledges that: other words may be another piece.
+
+    A sentence may say in any language that nothing was found: beside a single text, only a word or a flag acknowledges.
+    """
+    text = (seen.step.result or "").strip()
+    if not seen.is_acknowledged or is_lookup(seen.step.tool_name) or not carries_content(seen.step.args):
+        return False
+    return len(seen.values) > 1 or text[:1] == "{" or len(text.split()) == 1
 
 
 def _are_akin(text: str, other: str) -> bool:
@@ -370,6 +381,7 @@ class Insanity(Detector):
             first_step=steps[0], steps=steps,
             attempts=() if self.redact or seen.step.shown_args is not None else self._attempts(forms, steps),
             varied=certainty is not Certainty.CERTAIN, at_least=self._may_be_more(seen, steps, forms[:-1]),
+            only_nudge=_hands_over_another(seen),
         )  # fmt: skip
 
     def _may_be_more(self, seen: Observation, steps: tuple[int, ...], recent: tuple[_Attempt, ...]) -> bool:

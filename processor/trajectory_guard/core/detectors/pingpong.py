@@ -134,6 +134,8 @@ class PingPong(Detector):
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
         """The tools of a lap, and the number of laps."""
         tools = " → ".join(map(clip_middle, found.names))
+        if found.period > 1 and len(set(found.names)) == 1:
+            tools = f"of {clip_middle(found.names[0])} with {found.period} arguments in turn"
         return f"The calls {tools} have repeated {found.count} times with the same results."
 
     def dump(self) -> Any:
@@ -463,16 +465,9 @@ def advance(
     if visit is not None and (visit.run == label or (step.run is not None and visit.run == step.run)):
         return visit.extended(seen), None  # its user turn may become known only after its first step
     begun = Visit(
-        label,
-        step.agent_id,
-        index,
-        seen.call.hex(),
-        seen.result.hex(),
-        brought_new=_has_answered(seen.step),
-        last=_deed(seen),
-        named=names_in(seen) if index else (),
-        trace=step.trace_id,
-    )
+        label, step.agent_id, index, seen.call.hex(), seen.result.hex(), brought_new=_has_answered(seen.step),
+        last=_deed(seen), named=names_in(seen) if index else (), trace=step.trace_id,
+    )  # fmt: skip
     return begun, visit
 
 

@@ -89,13 +89,17 @@ class Stutter(Detector):
 
 
 def _may_suffice(seen: Observation) -> bool:
-    """Whether something new was done since, and the result that stays says neither that it failed nor how things stand.
+    """Whether something new was done since, and the result that stays neither says that it failed nor shows a view.
 
-    A check that passes after each piece of work returns the same each time: it is the work that moves on. Where actions
-    name a place only, as clicks do, a page that stays as it was says that they had no effect.
+    A check that passes after each piece of work returns the same each time: it is the work that moves on. After actions
+    on a view, as clicks are, a page that stays as it was says that they had no effect. An empty list may be what is
+    wanted, unless something was asked for.
     """
-    failed = seen.outcome in (EMPTY, ERROR) or seen.signature is not None or seen.fails_in_words
-    return not failed and (seen.new_work_since_repeat or not seen.describes_state)
+    if seen.outcome == ERROR or seen.signature is not None or seen.fails_in_words:
+        return False
+    if seen.outcome == EMPTY:
+        return seen.acted_since_repeat and not seen.step.args
+    return seen.new_work_since_repeat or seen.acted_since_repeat or not seen.describes_state
 
 
 def _made(found: DetectionResult, answer: str, among: str = "") -> str:
