@@ -286,7 +286,21 @@ BATCHES: dict[str, Callable[[int], list[Call]]] = {
         ("bash", {"command": "make test"}, "42 passed in 0.31s"),
     ],
 }
-WORDS = ["alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliet", "kilo", "lima", "mike"]
+WORDS = [
+    "alpha",
+    "bravo",
+    "charlie",
+    "delta",
+    "echo",
+    "foxtrot",
+    "golf",
+    "hotel",
+    "india",
+    "juliet",
+    "kilo",
+    "lima",
+    "mike",
+]
 
 
 @pytest.mark.parametrize("batch", BATCHES)

@@ -31,7 +31,7 @@ _WRAPPED: Final = '{"input_str"'
 """How OpenLLMetry's object around the arguments begins."""
 _REDACTED: Final = frozenset(("redacted", "redacted-by-litellm"))
 _MEDIA: Final = ("audio", "base64 image", "binary", "file", "image", "img", "photo", "picture", "screenshot", "video")
-_LEFT_OUT: Final = ("", *(f" {word}" for word in ("attached", "content", "data", "data omitted", "elided", "omitted", "removed")))
+_LEFT_OUT: Final = ("", " attached", " content", " data", " data omitted", " elided", " omitted", " removed")
 _MARKED_REDACTED: Final = frozenset(
     (
         "content redacted",
