@@ -26,6 +26,7 @@ from trajectory_guard import instrument, shared_board
 COLLECTOR = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
 FLAGS = os.environ.get("TRAJECTORY_GUARD_COLLECTOR_URL", "http://localhost:8888")
 MODEL = "gpt-4o"
+NAME = "researcher"
 MANY = 8
 Ask = Callable[[str, int], str | None]
 """The nudge that is due in a conversation, None if none is; given the conversation and the step acted on last."""
@@ -62,7 +63,7 @@ def nudge_of_collector(conversation: str, step: int) -> str | None:
 
 def call_tool(conversation: str, name: str, arguments: dict[str, object], result: str) -> None:
     """A model call and the tool call it leads to, as an instrumentation would report them."""
-    about = {"gen_ai.conversation.id": conversation, "gen_ai.agent.name": "researcher"}
+    about = {"gen_ai.conversation.id": conversation, "gen_ai.agent.name": NAME}
     with tracer.start_as_current_span(f"chat {MODEL}", attributes={**about, "gen_ai.operation.name": "chat"}) as span:
         span.set_attributes({
             "gen_ai.request.model": MODEL, "gen_ai.usage.input_tokens": 2_000, "gen_ai.usage.output_tokens": 100,
@@ -104,6 +105,17 @@ def healthy(conversation: str, ask: Ask) -> Iterator[str]:
         yield f"read page {page}"
 
 
+def converse(agent: Callable[[str, Ask], Iterator[str]], conversation: str, ask: Ask) -> Iterator[str]:
+    """One conversation, below the span of its agent: in a trace for each call, repeats would lead to advice only."""
+    attributes = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": NAME,
+        "gen_ai.conversation.id": conversation,
+    }
+    with tracer.start_as_current_span(f"invoke_agent {NAME}", attributes=attributes):
+        yield from agent(conversation, ask)
+
+
 AGENTS = {agent.__name__: agent for agent in (stubborn, listening, healthy)}
 
 
@@ -118,7 +130,7 @@ def main() -> None:
         for name in options.agents:
             conversation = f"{name}-{uuid.uuid4().hex[:8]}"
             print(f"{conversation}:", flush=True)
-            for line in AGENTS[name](conversation, ask):
+            for line in converse(AGENTS[name], conversation, ask):
                 print(f"  {line}", flush=True)
                 time.sleep(options.pause)
 

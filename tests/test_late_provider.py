@@ -23,7 +23,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.policy import Level
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.otel import instrument as instrumentation
-from trajectory_guard.otel.instrument import instrument, uninstrument
+from trajectory_guard.otel.instrument import auto_instrument, instrument, uninstrument
 from trajectory_guard.runtime import shared_board
 
 TOOL = {
@@ -430,3 +430,35 @@ def test_a_second_configuration_before_the_provider_is_held_to_the_first() -> No
     instrument(config=GuardConfig(nudge_threshold=1.5))
     with pytest.raises(ValueError, match=r"nudge_threshold: 1\.5, 2\.0"):
         instrument(config=GuardConfig())
+
+
+# --- opentelemetry-instrument -------------------------------------------------------------------------------------
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if "no tracer provider is set" in one.getMessage()]
+
+
+def test_automatic_loading_without_a_provider_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    auto_instrument()
+    (line,) = warnings(caplog)
+    assert "opentelemetry-distro opentelemetry-exporter-otlp" in line
+    provider, _ = application()
+    trace.set_tracer_provider(provider)
+    assert loop() is Level.NUDGE
+
+
+def test_automatic_loading_behind_a_provider_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    provider, _ = application()
+    trace.set_tracer_provider(provider)
+    auto_instrument()
+    assert warnings(caplog) == []
+    assert loop() is Level.NUDGE
+
+
+def test_a_provider_that_a_variable_names_is_no_reason_to_warn(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_PYTHON_TRACER_PROVIDER", "sdk_tracer_provider")
+    auto_instrument()
+    assert warnings(caplog) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import time
@@ -9,6 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from langchain.agents import create_agent
+from langchain_core.tools import tool
+from langgraph.errors import GraphRecursionError
 from opentelemetry import trace
 from opentelemetry.sdk._logs import LoggerProvider, LoggingHandler
 from opentelemetry.sdk._logs import export as log_export
@@ -19,8 +23,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from tests.helpers import profiled, record
 from trajectory_guard import telemetry
+from trajectory_guard.cli.demo.scripted import ScriptedChatModel, call
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.certificates import Certificate
+from trajectory_guard.gates.middleware import TrajectoryGuardMiddleware
 from trajectory_guard.logs import log_flag, log_missing_actions, log_refusal, log_verdict
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 from trajectory_guard.spending.ledger import LedgerEntry
@@ -115,6 +121,32 @@ def test_the_keys_that_people_filter_by(records: Records, spans: InMemorySpanExp
         telemetry.INTERVENTION: "STOP", telemetry.STEP_INDEX: 4, telemetry.TOOL: "search",
     }.items()  # fmt: skip
     assert stop[telemetry.LOOP_SCORE] > 3.0
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_a_line_says_whether_a_gate_acts_on_it(gated: bool, records: Records) -> None:
+    """Without a gate a stop is due only: the run goes on."""
+    provider, board = TracerProvider(shutdown_on_exit=False), FlagBoard(GuardConfig())
+    provider.add_span_processor(TrajectoryGuardProcessor(board=board, tracer_provider=provider))
+    tracer = provider.get_tracer("app")
+
+    @tool
+    def search(query: str) -> str:
+        """Search."""
+        tracer.start_span("execute_tool search", attributes={
+            "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search", "gen_ai.conversation.id": "thread",
+            "gen_ai.tool.call.arguments": json.dumps({"query": query}), "gen_ai.tool.call.result": "No results",
+        }).end()  # fmt: skip
+        return "No results"
+
+    model = ScriptedChatModel(policy=lambda messages, turn: call("search", {"query": "returns"}, turn))
+    agent = create_agent(model, [search], middleware=[TrajectoryGuardMiddleware(board=board)] if gated else [])
+    around = {"gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": "thread"}
+    with tracer.start_as_current_span("invoke_agent", attributes=around), contextlib.suppress(GraphRecursionError):
+        agent.invoke({"messages": [("user", "go")]}, {"configurable": {"thread_id": "thread"}, "recursion_limit": 30})
+    written = [entry for entry, _ in records() if "gated" in entry]
+    assert [entry["intervention"] for entry in written] == ["NUDGE", "STOP"]
+    assert {entry["gated"] for entry in written} == {gated}
 
 
 def test_the_body_stays_a_line_of_json_with_the_certificate(records: Records, spans: InMemorySpanExporter) -> None:

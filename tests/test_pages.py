@@ -26,7 +26,10 @@ from trajectory_guard.cli.demo.scripted import ScriptedChatModel, call
 ROOT = Path(__file__).parent.parent
 PAGES = ("docs/cursor.md", "docs/quality.md", "docs/spending.md", "docs/certificates.md", "processor/README.md")
 
-MARKS = {"operon_ai": "a2a", "openai": "AsyncOpenAI", "langchain_openai": "openai:"}
+MARKS = {
+    "operon_ai": "a2a", "openai": "AsyncOpenAI", "langchain_openai": "openai:", "pydantic_ai": "from pydantic_ai",
+    "agents": "from agents", "smolagents": "from smolagents",
+}  # fmt: skip
 """Packages that a block needs, by a text in it."""
 
 

@@ -33,6 +33,12 @@ def print_config(config: BaseModel) -> int:
     return FINE
 
 
+def approve() -> int:
+    """Say that a configuration has no mistakes."""
+    print("configuration is valid")
+    return FINE
+
+
 def refuse(mistakes: Sequence[str]) -> None:
     """Raise ``ConfigError`` with a line for each mistake; nothing if there is none."""
     if mistakes:

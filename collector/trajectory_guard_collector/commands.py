@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from trajectory_guard_collector.command_line import Program, print_config, refuse, remark
+from trajectory_guard_collector.command_line import Program, approve, print_config, refuse, remark
 from trajectory_guard_collector.early_stop import FINE
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _validate(options: argparse.Namespace) -> int:
     too_small = unusable_limit(config.memory_limiter)
     remark(PROGRAM, config.guard)
     refuse([*storage_mistakes(config), *([too_small] if too_small is not None else [])])
-    return FINE
+    return approve()
 
 
 def _print_config(options: argparse.Namespace) -> int:

@@ -164,8 +164,9 @@ def _about_evaluation() -> list[Alert]:
             "The collector {{ $labels.instance }} forgot {{ $value | printf \"%.0f\" }} trajectories in use within "
             "15 minutes, since it holds as many as it may: they had made a step less than trajectories.reorder_s ago.",
             "See 'Trajectories in memory', too.",
-            "Raise guard.max_trajectories (20 to 30 kB of memory each), or spread the load over more collectors by "
-            "trace id. Those that are idle for longer count as full_idle, and need nothing.",
+            "Raise guard.max_trajectories (16.5 kB of memory each, beside what trajectories.max_history_mib and "
+            "max_traces_mib bound), or spread the load over more collectors by trace id. Those that are idle for "
+            "longer count as full_idle, and need nothing.",
             COLLECTOR_UID, "Evictions", _INSTANCE,
         ),
         Alert(

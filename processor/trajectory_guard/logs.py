@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Any, Final
@@ -41,15 +41,21 @@ def log_contained(text: str, *values: object) -> None:
         logger.exception(f"trajectory_guard: {text}", *values, stacklevel=2)
 
 
-def log_verdict(verdict: Verdict, *, redact: bool = False) -> None:
+def log_verdict(verdict: Verdict, *, redact: bool = False, is_gated: Callable[[str, str], bool] | None = None) -> None:
     """Log a verdict: nudges at WARNING, stops at ERROR, everything else at DEBUG. Free if the level is off.
 
     A loop that goes on keeps the level of its nudge, then of its stop; only the step at which either becomes due is
     logged above DEBUG.
+
+    Parameters:
+        is_gated: whether a gate acts on nudges and stops of a trajectory and a run; None: their lines do not say so.
     """
     level = _LEVELS[verdict.level] if verdict.intervenes else logging.DEBUG
     if logger.isEnabledFor(level):
-        _write_verdict(level, verdict, verdict_entry(verdict, redact=redact))
+        entry = verdict_entry(verdict, redact=redact)
+        if is_gated is not None and verdict.intervenes:
+            entry["gated"] = is_gated(verdict.trajectory_id, verdict.run)
+        _write_verdict(level, verdict, entry)
 
 
 def log_recovery(verdict: Verdict) -> None:

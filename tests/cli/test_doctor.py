@@ -106,6 +106,19 @@ def test_harmless_settings_are_left_alone(environ: dict[str, str]) -> None:
     assert by_code(environment_findings(environ, LANGCHAIN)) == {}
 
 
+def test_of_two_instrumentations_the_user_has_the_choice() -> None:
+    both = by_code(environment_findings({}, {**LANGCHAIN, **OPENINFERENCE}))["two_instrumentations"]
+    (own, other) = ("opentelemetry-instrumentation-langchain", "openinference-instrumentation-langchain")
+    assert both.fix == f"pip uninstall {other}  # keeps {own}; or: pip uninstall {own}  # keeps {other}"
+    versions = {**LANGCHAIN, **OPENINFERENCE, "langsmith": "0.14"}
+    three = by_code(environment_findings({"LANGSMITH_OTEL_ENABLED": "1"}, versions))["two_instrumentations"]
+    assert (three.fix or "").split("; or: ") == [
+        f"pip uninstall {other} && export LANGSMITH_OTEL_ENABLED=false  # keeps {own}",
+        f"pip uninstall {own} && export LANGSMITH_OTEL_ENABLED=false  # keeps {other}",
+        f"pip uninstall {own} && pip uninstall {other}  # keeps langsmith",
+    ]
+
+
 def test_a_disabled_instrumentation_is_no_second_one() -> None:
     environ = {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "redis, langchain"}
     assert "two_instrumentations" not in by_code(environment_findings(environ, {**LANGCHAIN, **OPENINFERENCE}))

@@ -124,6 +124,31 @@ def test_log_lines_stop_payloads_and_certificates_verify(tmp_path: Path, capsys:
     assert [one["place"] for one in results] == [f"line {n}" for n in range(1, 7)]
 
 
+def test_log_lines_behind_a_prefix_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As ``logging.basicConfig()`` writes them, between lines of the application."""
+    handler = logging.StreamHandler(log := io.StringIO())
+    handler.setFormatter(logging.Formatter("%(levelname)s:%(name)s:%(message)s"))
+    logger = logging.getLogger("trajectory_guard")
+    logger.addHandler(handler)
+    try:
+        for verdict in interventions():
+            log_verdict(verdict)
+    finally:
+        logger.removeHandler(handler)
+    lines = log.getvalue().splitlines()
+    path = tmp_path / "guard.log"
+    path.write_text("\n".join(["INFO:app:started {1}", *lines, "INFO:app:stopped"]) + "\n", encoding="utf-8")
+    status, results, err = verify(capsys, str(path))
+    assert (status, err) == (0, "")
+    assert len(results) == len(lines) > 0
+    assert [one["place"] for one in results] == [f"line {at}" for at in range(2, 2 + len(lines))]
+    path.write_text(f"{lines[0][:-40]}\n{lines[-1]}\n", encoding="utf-8")
+    status, results, err = verify(capsys, str(path))
+    assert status == 2
+    assert len(results) == 1
+    assert "guard.log:1: not valid JSON" in err
+
+
 def test_the_log_and_the_flags_of_a_collector_verify(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

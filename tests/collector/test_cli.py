@@ -19,7 +19,7 @@ from tests.faults.processes import free_port, is_listening, poll
 from tests.helpers import DATA
 from trajectory_guard import __version__
 from trajectory_guard_collector.cli import main
-from trajectory_guard_collector.config.checks import EXPORTER_TYPES
+from trajectory_guard_collector.config.checks import EXPORTER_TYPES, NOT_IN_THE_COLLECTOR
 from trajectory_guard_collector.config.load import load_config
 
 CONFIGS = DATA / "collector_config"
@@ -76,7 +76,7 @@ def test_all_commands_refuse_a_bad_configuration(name: str, capsys: pytest.Captu
 
 def test_no_configuration_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate"]) == 0
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == ("configuration is valid\n", "")
 
 
 def test_validate_and_run_look_for_the_files_that_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -178,6 +178,17 @@ def test_print_config_shows_the_merged_configuration_without_secrets() -> None:
     shown = yaml.safe_load(done.stdout)
     assert shown["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"] == "0.0.0.0:14317"
     assert shown["queue"]["deadline_s"] == 3.0
+
+
+def test_print_config_shows_no_key_that_is_an_error_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["print-config"]) == 0
+    printed = capsys.readouterr().out
+    guard = yaml.safe_load(printed)["guard"]
+    assert {"nudge_threshold", "mode", "track_spending", "max_trajectories"} <= set(guard)
+    assert not set(NOT_IN_THE_COLLECTOR) & set(guard)
+    assert not [key for key in guard if "quality" in key]
+    (tmp_path / "printed.yaml").write_text(printed, encoding="utf-8")
+    assert main(["validate", "--config", str(tmp_path / "printed.yaml")]) == 0
 
 
 def test_components_lists_every_exporter_type(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,6 +25,7 @@ COMPOSE = DASHBOARDS / "docker-compose.yaml"
 SERVICES: dict[str, Any] = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))["services"]
 MOUNTS = [(name, *volume.split(":")[:2]) for name, one in SERVICES.items() for volume in one.get("volumes", [])]
 AGENTS = {name: one for name, one in SERVICES.items() if name.endswith("-agent")}
+LEVEL = "trajectory_guard_intervention"
 
 
 def loaded(path: str) -> Any:
@@ -83,7 +84,7 @@ def test_files_that_commands_name_are_mounted() -> None:
 
 def test_the_collector_s_configuration_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "--config", str(DASHBOARDS / "collector/collector.yaml")]) == 0
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == ("configuration is valid\n", "")
 
 
 def test_addresses_fit_together() -> None:
@@ -145,14 +146,14 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
 
 @pytest.fixture(scope="module")
 def counts(running: Collector) -> dict[str, float]:
-    """The collector's counts after one round of each agent, by metric and service."""
+    """The collector's counts after one round of each agent, by metric, service and, if there is one, level."""
     started = [run_agent(one, running) for one in AGENTS.values()]
     for process in started:
         reported, complaint = process.communicate(timeout=60)
         assert process.returncode == 0, reported + complaint
     text = httpx.get(f"http://{running.telemetry}/metrics").text
     return {
-        f"{sample.name} {sample.labels['service_name']}": sample.value
+        " ".join((sample.name, sample.labels["service_name"], sample.labels.get(LEVEL, ""))).strip(): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
         if "service_name" in sample.labels
@@ -172,13 +173,16 @@ def run_agent(service: dict[str, Any], to: Collector) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_the_stubborn_agent_loops_and_goes_on(counts: dict[str, float]) -> None:
+def test_the_stubborn_agent_loops_and_goes_on_until_a_stop_is_due(counts: dict[str, float]) -> None:
     assert counts["trajectory_guard_episodes_total stubborn-agent"] == 1
+    assert counts["trajectory_guard_interventions_total stubborn-agent NUDGE"] == 1
+    assert counts["trajectory_guard_interventions_total stubborn-agent STOP"] == 1
     assert "trajectory_guard_recoveries_total stubborn-agent" not in counts
 
 
 def test_the_listening_agent_is_nudged_by_the_collector_and_recovers(counts: dict[str, float]) -> None:
-    assert counts["trajectory_guard_interventions_total listening-agent"] == 1
+    assert counts["trajectory_guard_interventions_total listening-agent NUDGE"] == 1
+    assert "trajectory_guard_interventions_total listening-agent STOP" not in counts
     assert counts["trajectory_guard_recoveries_total listening-agent"] == 1
 
 

@@ -36,6 +36,11 @@ from trajectory_guard_collector.telemetry.metrics import Metrics
 _MAX_NAME: Final = 4_096
 _MAX_BODY: Final = 16_384
 _KEYS: Final = frozenset(("level", "reason", "actor"))
+_NO_TOKENS: Final = (
+    "flags.auth has no tokens: flags cannot be raised or cleared. Add flags: {auth: {bearer_tokens_file: people.token}}"
+    " to the configuration, a file with one token a line, and send one of them (trajectory-guard flag: --token-file "
+    "people.token)"
+)
 Budgets = Callable[[str, Mapping[str, str]], "dict[str, Any] | None"]
 Written = Mapping[str, Any]
 PATH: Final = "/v1/flags/{trajectory:name}"
@@ -191,7 +196,7 @@ class FlagService:
     # --- raising and clearing --------------------------------------------------------------------------------
 
     async def _refuse_change(self, request: Request) -> Response:
-        return self._reply({"error": "flags.auth has no tokens: flags cannot be raised or cleared"}, 403)
+        return self._reply({"error": _NO_TOKENS}, 403)
 
     async def _change(self, request: Request) -> Response:
         try:

@@ -80,6 +80,7 @@ class Pipeline:
         self._wal_entry_of = wal_entry_of
         self._listeners = listeners
         self._scoring = asyncio.Lock()
+        self.has_spans = False  # whether any have been taken over
         self._unsent: deque[Batch] = deque(maxlen=_MAX_UNSENT)  # guard spans that no request carries
 
     async def accept(self, batch: Batch) -> None:
@@ -138,6 +139,7 @@ class Pipeline:
             self._notify(scored.events)
         tagged = Batch(Signal.TRACES, scored.data, scored.spans)
         await self._delivery.deliver(tagged, key=_digest(batch.data), wal_entry=scored.wal_entry)
+        self.has_spans = True
         self._count(catalogue.OUTGOING, scored.spans)
 
     async def _scored_in_parts(self, batch: Batch) -> ScoredRequest:

@@ -20,6 +20,7 @@ from trajectory_guard_collector.api.budgets import CallerBudgets
 from trajectory_guard_collector.api.flags import FlagService, RegistryFlags
 from trajectory_guard_collector.app import descriptors
 from trajectory_guard_collector.app.pipeline import Listener, Pipeline
+from trajectory_guard_collector.app.silence import Silence
 from trajectory_guard_collector.authentication import Authenticator
 from trajectory_guard_collector.config.models import CollectorConfig, GrpcReceiver, HttpReceiver
 from trajectory_guard_collector.config.tokens import HANDS
@@ -182,8 +183,10 @@ class Collector:
 
     async def _maintain_regularly(self) -> None:
         """Maintain trajectories even if no spans arrive, so that recoveries of idle agents are published."""
+        silence = Silence(lambda: self._pipeline.has_spans)
         while True:
             await asyncio.sleep(min(_MAINTENANCE_INTERVAL_S, self.config.trajectories.reorder_s))
+            silence.look(self.endpoints)
             try:
                 await self._pipeline.maintain()
             except Exception:  # noqa: BLE001  the next attempt may succeed

@@ -13,7 +13,7 @@ from pydantic import BaseModel, SecretStr
 from trajectory_guard.config import ConfigError, GuardConfig
 from trajectory_guard.spending.sqlite import SQLiteStore, why_unopened
 from trajectory_guard.spending.stores import LedgerError
-from trajectory_guard_collector.config.checks import REDACTED, without_secrets
+from trajectory_guard_collector.config.checks import NOT_IN_THE_COLLECTOR, REDACTED, without_secrets
 from trajectory_guard_collector.config.directories import why_not_made, why_unusable
 from trajectory_guard_collector.config.models import Auth, ClientTls, CollectorConfig, ServerTls
 from trajectory_guard_collector.config.pem import pem_mistakes, why_unreadable
@@ -21,7 +21,8 @@ from trajectory_guard_collector.config.tokens import read_tokens
 
 
 def to_yaml(config: BaseModel) -> str:
-    """All keys with their values; secrets, header values, and passwords and query values in URLs are hidden."""
+    """All keys with their values, except those of the guard that have no effect here; secrets, header values, and
+    passwords and query values in URLs are hidden."""
     return yaml.safe_dump(_plain(config), sort_keys=False, allow_unicode=True, width=120)
 
 
@@ -32,6 +33,7 @@ def _plain(value: Any) -> Any:
             name: _plain(one)
             for name, one in value  # a key that is absent and has no default stays absent: null would switch on
             if not (one is None and fields[name].default is None)
+            and not (isinstance(value, GuardConfig) and name in NOT_IN_THE_COLLECTOR)
         }
     if isinstance(value, SecretStr):
         return REDACTED

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from trajectory_guard_collector.command_line import FAILED, Program, print_config, refuse, remark
+from trajectory_guard_collector.command_line import FAILED, Program, approve, print_config, refuse, remark
 from trajectory_guard_collector.early_stop import FINE
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _validate(options: argparse.Namespace) -> int:
     config = _loaded(options)
     remark(PROGRAM, config.guard)
     refuse([*unusable_files(config), *state_mistakes(config)])
-    return FINE
+    return approve()
 
 
 def _print_config(options: argparse.Namespace) -> int:

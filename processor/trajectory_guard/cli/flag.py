@@ -21,6 +21,7 @@ from trajectory_guard.http_requests import open_url, within
 _TIMEOUT_S: Final = 10.0
 """Of the whole request, however slowly the reply comes."""
 _MAX_BYTES: Final = 1 << 20
+_MAX_REASON_CHARS: Final = 400
 _WHERE: Final = "--collector is the base URL of the collector's telemetry.endpoint, such as http://localhost:8888"
 
 
@@ -131,7 +132,7 @@ def _refusal(error: urllib.error.HTTPError) -> str:
         reason = json.loads(error.read(_MAX_BYTES))["error"]
     except (ValueError, KeyError, TypeError, OSError):
         return f"{error.code}: {clip(str(error.reason))}; {_WHERE}"
-    return f"{error.code}: {clip(str(reason))}"
+    return f"{error.code}: {clip(str(reason), _MAX_REASON_CHARS)}"
 
 
 def _in_words(error: Exception, options: argparse.Namespace) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from opentelemetry import metrics, trace
+from opentelemetry.environment_variables import OTEL_PYTHON_TRACER_PROVIDER
 
 from trajectory_guard import telemetry
 from trajectory_guard.config import ConfigError, GuardConfig, is_disabled
@@ -188,6 +189,11 @@ def auto_instrument() -> None:
         return
     try:
         instrument()
+        if current_provider() is None and OTEL_PYTHON_TRACER_PROVIDER not in os.environ:
+            _log.warning(
+                "trajectory_guard: no tracer provider is set, so no span is evaluated until the application sets one: "
+                "pip install opentelemetry-distro opentelemetry-exporter-otlp lets opentelemetry-instrument set it"
+            )
     except ConfigError as error:  # of the operator: a line that names the setting, and no traceback before it
         _log.error("trajectory_guard: the application runs unguarded: %s", "; ".join(map(str, error.mistakes)))
     except Exception:

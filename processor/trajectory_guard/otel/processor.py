@@ -340,7 +340,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
     def _report(self, verdict: Verdict, span: ReadableSpan) -> None:
         if verdict.recovered:
             log_recovery(verdict)
-        log_verdict(verdict, redact=self.config.redact)
+        log_verdict(verdict, redact=self.config.redact, is_gated=self.board.is_gated)
         if verdict.intervenes:
             if not self.board.is_gated(verdict.trajectory_id, verdict.run):
                 due = Intervention(verdict.level, "", verdict, {}, delivered=False)

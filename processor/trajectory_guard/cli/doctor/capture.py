@@ -22,6 +22,7 @@ from trajectory_guard.cli.doctor.fixes import (
     TOOL_SPANS,
     family_of,
     fix_for,
+    keep_one,
 )
 from trajectory_guard.cli.findings import Finding, Severity, plural, share
 from trajectory_guard.core.fingerprints import parse_json
@@ -353,16 +354,23 @@ def _twice(capture: Capture) -> Iterator[Finding]:
         both = sorted(double)
         yield Finding(
             "warn", "two_instrumentations", " + ".join(both),
-            f"{share(surplus, len(capture.tools), 'tool span')} reported by another instrumentation too; counted once.",
-            _uninstrument(both), {"repeated": surplus, "tool_spans": len(capture.tools)},
+            f"{share(surplus, len(capture.tools), 'tool span')} reported by another instrumentation too; counted once. "
+            "Keep one of them.", _keep_one(both), {"repeated": surplus, "tool_spans": len(capture.tools)},
         )  # fmt: skip
 
 
-def _uninstrument(scopes: Sequence[str]) -> str:
-    """Remove the one whose live spans show less: OpenInference's parents are bare until they end."""
-    scope = min(scopes, key=lambda name: (not name.startswith("openinference"), name))
-    package = scope.replace(".instrumentation.", "-instrumentation-").replace("_", "-")
-    return f"pip uninstall {package}" if "-instrumentation-" in package else f"# remove the instrumentation {scope!r}"
+def _keep_one(scopes: Sequence[str]) -> str:
+    """OpenInference comes last: its live spans show less, since parents are bare until they end."""
+    packages = {
+        scope: scope.replace(".instrumentation.", "-instrumentation-").replace("_", "-")
+        for scope in sorted(scopes, key=lambda name: (name.startswith("openinference"), name))
+    }
+    return keep_one(
+        {
+            scope: f"pip uninstall {package}" if "-instrumentation-" in package else f"# remove the spans of {scope!r}"
+            for scope, package in packages.items()
+        }
+    )
 
 
 def _orphans(capture: Capture) -> Iterator[Finding]:

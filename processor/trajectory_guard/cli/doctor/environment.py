@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from trajectory_guard.cli.doctor.fixes import (
@@ -16,6 +16,7 @@ from trajectory_guard.cli.doctor.fixes import (
     SAMPLER,
     STRANDS,
     TOOL_SPANS,
+    keep_one,
 )
 from trajectory_guard.cli.findings import Finding
 from trajectory_guard.config import ENV_PREFIX, ConfigError, GuardConfig
@@ -37,6 +38,8 @@ _LANGCHAIN: Final = (
     "opentelemetry-instrumentation-langchain", "openinference-instrumentation-langchain",
     "opentelemetry-instrumentation-genai-langchain",
 )  # fmt: skip
+_REMOVALS: Final[Mapping[str, str]] = {"langsmith": "export LANGSMITH_OTEL_ENABLED=false"}
+"""Where another command than ``pip uninstall`` switches an instrumentation off."""
 _FALSE: Final = ("0", "false", "no", "off")
 _TRUE: Final = ("1", "true", "yes", "on")
 _MIN_VALUE_CHARS: Final = 4_096
@@ -122,7 +125,8 @@ def _two_langchains(versions: Mapping[str, str], environ: Mapping[str, str]) -> 
         yield Finding(
             "warn", "two_instrumentations", " + ".join(found),
             "Several instrumentations of LangChain are installed; where more than one is active, each call yields as "
-            "many spans (the guard counts it once, the backend does not).", _keep_first(found),
+            "many spans (the guard counts it once, the backend does not): keep one of them.",
+            keep_one({name: _REMOVALS.get(name, f"pip uninstall {name}") for name in found}),
         )  # fmt: skip
     if _is_on(environ, "LANGSMITH_OTEL_ENABLED"):
         yield Finding(
@@ -130,12 +134,6 @@ def _two_langchains(versions: Mapping[str, str], environ: Mapping[str, str]) -> 
             "LangSmith ends its spans later, on a background thread: they can feed the collector, never a gate.",
             "pip install opentelemetry-instrumentation-langchain  # for the gate",
         )  # fmt: skip
-
-
-def _keep_first(found: Sequence[str]) -> str:
-    packages = [name for name in found[1:] if name != "langsmith"]
-    off = ["export LANGSMITH_OTEL_ENABLED=false"] if "langsmith" in found else []
-    return " && ".join([f"pip uninstall {' '.join(packages)}"] * bool(packages) + off)
 
 
 def _gate(versions: Mapping[str, str]) -> Iterator[Finding]:

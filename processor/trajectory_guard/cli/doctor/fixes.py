@@ -156,6 +156,22 @@ LIMITS: Final = "unset OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT OTEL_SPAN_ATTRIBUTE_VAL
 SAMPLER: Final = "export OTEL_TRACES_SAMPLER=parentbased_always_on"
 
 
+def keep_one(removals: Mapping[str, str]) -> str:
+    """The choice between instrumentations that report the same calls, on one line: what to remove to keep each.
+
+    Parameters:
+        removals: the command that removes each of them, the one to keep by preference first.
+
+    >>> keep_one({"a": "pip uninstall a", "b": "pip uninstall b"})
+    'pip uninstall b  # keeps a; or: pip uninstall a  # keeps b'
+    """
+    choices = (
+        " && ".join(command for name, command in removals.items() if name != kept) + f"  # keeps {kept}"
+        for kept in removals
+    )
+    return "; or: ".join(choices)
+
+
 def family_of(span: SpanView) -> str:
     """Which family of instrumentations wrote a span: by its scope, else by its attributes."""
     for prefix, family in _SCOPES:

@@ -31,7 +31,7 @@ def read(
 
     Parameters:
         other: is given every object that is neither spans nor steps; without it, and where it returns False, such an
-            object is a problem.
+            object is a problem. With it, the file may be a log with other text before each object.
     """
     name = "<stdin>" if path == "-" else path
     limits = limits or Limits()
@@ -66,7 +66,7 @@ def _read_source(
     elif binary and not starts_json(head):
         diagnostics.fail(name, "is neither JSON (OTLP or step lines) nor an OTLP protobuf message", 1)
     else:
-        for value in read_json(stream, name, diagnostics, limits):
+        for value in read_json(stream, name, diagnostics, limits, logged=other is not None):
             yield from _items(value, name, diagnostics, other)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from itertools import chain
 from typing import IO, Any, Final, NamedTuple
 
 import orjson
@@ -19,6 +20,8 @@ STREAM_BYTES: Final = 32 * MIB
 """Values larger than this are read in pieces if ``ijson`` is installed."""
 _TOKEN: Final = re.compile(r'"(?:resourceSpans|resource_spans|scopeSpans|scope_spans|spans|steps)"\s*:\s*\[|'
                            r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)  # fmt: skip
+_OBJECT: Final = b'{"'
+"""How an object begins that a program has written into a line of a log."""
 _OTLP: Final = frozenset(("resourceSpans", "resource_spans"))
 _CLOSING: Final = {"{": "}", "[": "]"}
 
@@ -37,8 +40,14 @@ class _Line(NamedTuple):
     """False if the line is longer than allowed: ``data`` is its beginning."""
 
 
-def read_json(stream: IO[bytes], name: str, diagnostics: Diagnostics, limits: Limits) -> Iterator[Value]:
-    """Values of JSON lines, or of one document, which is recognised by a first line that is not complete."""
+def read_json(
+    stream: IO[bytes], name: str, diagnostics: Diagnostics, limits: Limits, *, logged: bool = False
+) -> Iterator[Value]:
+    """Values of JSON lines, or of one document, which is recognised by a first line that is not complete.
+
+    Parameters:
+        logged: the file may be a log that has other text before each object, and lines without one.
+    """
     lines = _lines(stream, _whole_bytes(limits))
     first = next(lines, None)
     if first is None:
@@ -47,6 +56,9 @@ def read_json(stream: IO[bytes], name: str, diagnostics: Diagnostics, limits: Li
         return
     if not first.whole:
         yield from _oversized(first, stream, name, diagnostics, limits)
+        return
+    if logged and not starts_json(first.data) and (objects := _behind_prefixes(chain((first,), lines))) is not None:
+        yield from _read_lines(objects, stream, name, diagnostics, limits)
         return
     try:
         value = _decode(first.data)
@@ -92,6 +104,14 @@ def _lines(stream: IO[bytes], limit: int) -> Iterator[_Line]:
 
 
 # --- JSON lines ----------------------------------------------------------------------------------------------
+
+
+def _behind_prefixes(lines: Iterator[_Line]) -> Iterator[_Line] | None:
+    """The lines of a log that have an object, each from there on; None if no line has one."""
+    starts = ((line, line.data.find(_OBJECT)) for line in lines)
+    objects = (line._replace(data=line.data[start:]) for line, start in starts if start >= 0)
+    first = next(objects, None)
+    return None if first is None else chain((first,), objects)
 
 
 def _read_lines(
