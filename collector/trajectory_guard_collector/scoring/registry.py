@@ -60,6 +60,7 @@ class TrajectoryRegistry:
         limits: bounds on the steps that can still be put in order.
         counts: counts steps, findings and evictions.
         clock: monotonic seconds; for tests.
+        now: seconds since the epoch, with which the ends of spans are compared.
 
     Attributes:
         kept_bytes: approximate bytes of the steps that can still be put in order.
@@ -68,13 +69,14 @@ class TrajectoryRegistry:
 
     def __init__(
         self, engine: Engine, config: GuardConfig, limits: Trajectories, counts: ScoringCounts, *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         self.engine = engine
         self._config = config
         self._limits = limits
         self._counts = counts
         self._clock = clock
+        self._now = now
         self._all: OrderedDict[Key, Trajectory] = OrderedDict()
         self._open: OrderedDict[Key, Trajectory] = OrderedDict()  # those that still keep single steps
         self._awake: OrderedDict[Key, Trajectory] = OrderedDict()  # those whose runs are not closed
@@ -138,7 +140,8 @@ class TrajectoryRegistry:
                 self._counts.late("reordered")
             if new:  # the spans of one request are put in order before any is evaluated
                 late = not newest and (trajectory.evaluated_items < evaluated or trajectory.key in self._waiting)
-                item.wait_s = pace.next_wait_s(end, in_order=not late, most=self._limits.reorder_wait_s)
+                most = self._limits.reorder_wait_s
+                item.wait_s = pace.next_wait_s(end, in_order=not late, most=most, now=self._now())
         if new:
             item.arrived = now
         self._active.add(pace)
