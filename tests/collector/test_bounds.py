@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 import tracemalloc
 
 import pytest
@@ -10,9 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.collector.in_process import evaluate_in_process
-from tests.collector.kit import by_name, comparable, loop, new_scorer, request, span, span_id, tool, verdicts, views
+from tests.collector.kit import (
+    START_NS,
+    by_name,
+    comparable,
+    loop,
+    new_scorer,
+    request,
+    span,
+    span_id,
+    tool,
+    verdicts,
+    views,
+)
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.policy import Level
 from trajectory_guard_collector.scoring.seen import SeenSpans
 from trajectory_guard_collector.scoring.traces import SpanNode, TraceTable
 from trajectory_guard_collector.state.codec import dump, load
@@ -194,6 +208,22 @@ def test_a_late_span_of_a_flagged_conversation_stays_flagged_after_eviction() ->
     assert again == late
     new = by_name(scorer.score(request(tool("new", {"q": 9}, "x", at=60.0))).data)[span_id("new")]
     assert telemetry.INTERVENTION not in new
+
+
+@pytest.mark.parametrize("times", ["future", "none"])
+def test_a_flagged_conversation_is_evaluated_again_after_eviction(times: str) -> None:
+    scorer = new_scorer(GuardConfig(max_trajectories=1))
+    flagged, new = loop(5, start=10.0), loop(5, prefix="n", start=time.time() - START_NS / 1e9 + 60.0)
+    if times == "future":
+        flagged.append(tool("future", {"q": 2}, "x", at=3e9))
+    else:
+        for one in (*flagged, *new):
+            one.start_time_unix_nano = one.end_time_unix_nano = 0
+    scorer.score(request(*flagged))
+    scorer.score(request(tool("else", conversation="d")))  # evicts "c"
+    scorer.score(request(*new))
+    assert verdicts(scorer)[span_id("n0").hex()].level is Level.OBSERVE
+    assert verdicts(scorer)[span_id("n4").hex()].level is Level.STOP
 
 
 def test_traces_are_bounded_by_number_and_by_spans() -> None:

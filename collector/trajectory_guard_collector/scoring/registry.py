@@ -22,17 +22,7 @@ from trajectory_guard.otel.verdict_spans import verdict_attributes
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.cooperative import at_once
 from trajectory_guard_collector.scoring.events import LoopEvent, publish, recovered_when_idle, stand_in
-from trajectory_guard_collector.scoring.items import (
-    ALWAYS,
-    EventKind,
-    Item,
-    Key,
-    Order,
-    Pace,
-    Paces,
-    StepItem,
-    was_in_order,
-)
+from trajectory_guard_collector.scoring.items import ALWAYS, EventKind, Item, Key, Pace, Paces, StepItem, was_in_order
 from trajectory_guard_collector.scoring.saved_state import with_saved_state
 from trajectory_guard_collector.scoring.trajectory import Trajectory
 from trajectory_guard_collector.telemetry.metrics import ScoringCounts
@@ -45,9 +35,14 @@ Attributes = Mapping[str, AttributeValue]
 
 
 class Flagged(NamedTuple):
-    """Remainder of a flagged trajectory that was evicted: order of its newest item, and its last flag."""
+    """Remainder of a flagged trajectory that was evicted.
 
-    until: Order
+    Fields:
+        until: end of its newest item, seconds since the epoch; at most the time of eviction, after which all is new.
+        attributes: its last flag.
+    """
+
+    until: float
     attributes: Attributes
 
 
@@ -113,7 +108,7 @@ class TrajectoryRegistry:
         trajectory = self._all.get(key)
         if trajectory is None:
             flagged = self._flagged.get(key)
-            if isinstance(item, StepItem) and flagged is not None and item.order <= flagged.until:
+            if isinstance(item, StepItem) and flagged is not None and 0.0 < item.order[0] <= flagged.until:
                 item.late = flagged.attributes
                 self._counts.late("too_late")
                 return
@@ -438,7 +433,7 @@ class TrajectoryRegistry:
         verdict = trajectory.current.last
         if verdict is not None and verdict.level is not Level.OBSERVE:
             attributes = verdict_attributes(verdict, str(verdict.first_step))
-            self._flagged[trajectory.key] = Flagged(trajectory.floor, attributes)
+            self._flagged[trajectory.key] = Flagged(min(trajectory.floor[0], self._now()), attributes)
         self._drop(trajectory.key)
         return events
 
