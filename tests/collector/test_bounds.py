@@ -21,6 +21,7 @@ from tests.collector.kit import (
     span,
     span_id,
     tool,
+    trace_id,
     verdicts,
     views,
 )
@@ -335,6 +336,21 @@ def test_spans_without_times_are_evaluated_as_they_come() -> None:
         one.start_time_unix_nano = one.end_time_unix_nano = 0
         scorer.score(request(one))
     assert [verdicts(scorer)[span_id(f"s{at}").hex()].step_index for at in range(4)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("times", ["none", "too late"])
+def test_the_order_of_steps_that_are_evaluated_as_they_come_takes_no_more_room_with_each(times: str) -> None:
+    scorer = new_scorer()
+    scorer.score(request(tool("first", at=3e9)))
+    for at in range(300):
+        one = tool(f"s{at}", {"q": at}, f"answer {at}", at=at)
+        if times == "none":
+            one.start_time_unix_nano = one.end_time_unix_nano = 0
+        scorer.score(request(one))
+    trajectory = next(iter(scorer.registry))
+    ids = [item.span for item in trajectory.items]
+    assert ids[-200:] == [trace_id("trace") + span_id(f"s{at}") for at in range(100, 300)]
+    assert max(len(item.order[1]) for item in trajectory.items) < 32
 
 
 def test_spans_without_ids_are_forwarded_counted_and_not_evaluated() -> None:
