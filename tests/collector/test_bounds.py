@@ -211,6 +211,18 @@ def test_a_late_span_of_a_flagged_conversation_stays_flagged_after_eviction() ->
     assert telemetry.INTERVENTION not in new
 
 
+def test_where_memory_is_short_the_flags_longest_evicted_are_forgotten() -> None:
+    scorer = new_scorer(GuardConfig(max_trajectories=1))
+    for name in "abcde":
+        scorer.score(request(*loop(5, prefix=name, conversation=name, trace=name, start=10.0)))
+    scorer.shed()
+    tags = {}
+    for name in "da":
+        late = tool(f"late {name}", {"q": 9}, "x", at=5.0, conversation=name, trace=name)
+        tags[name] = by_name(scorer.score(request(late)).data)[span_id(f"late {name}")].get(telemetry.INTERVENTION)
+    assert tags == {"d": "STOP", "a": None}
+
+
 @pytest.mark.parametrize("times", ["future", "none"])
 def test_a_flagged_conversation_is_evaluated_again_after_eviction(times: str) -> None:
     scorer = new_scorer(GuardConfig(max_trajectories=1))

@@ -390,9 +390,10 @@ class TrajectoryRegistry:
         return events
 
     def shed(self) -> bool:
-        """Free the least recently used half of single steps and of pending tags. Returns whether there was anything.
+        """Free the least recently used half of single steps, of pending tags and of flags of evicted trajectories.
 
-        Of trajectories without single steps the next maintenance evicts a quarter, as far as they are idle.
+        Of trajectories without single steps the next maintenance evicts a quarter, as far as they are idle. Returns
+        whether there were steps or idle trajectories.
         """
         some = bool(self._open)
         for trajectory in list(islice(self._open.values(), (len(self._open) + 1) // 2)):
@@ -400,6 +401,7 @@ class TrajectoryRegistry:
             if trajectory.key not in self._dirty and trajectory.waiting is None:  # else it is about to be evaluated
                 self._compact(trajectory)
         self._pending_tags.shed()
+        self._flagged.shed()
         if not some and self._all:
             some = self._clock() - next(iter(self._all.values())).last_used > self._limits.reorder_s
             self._surplus = (len(self._all) + 3) // 4 * some
