@@ -14,7 +14,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationSc
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from trajectory_guard.dialects.base import ARGUMENT_KEYS, RESULT_KEYS, Dialect
+from trajectory_guard.dialects.base import ARGUMENT_KEYS, MAX_NAME_CHARS, RESULT_KEYS, Dialect
 from trajectory_guard.dialects.span import SpanEvent, SpanView
 from trajectory_guard.dialects.table import table_of
 from trajectory_guard.spans.length_limits import LengthLimits
@@ -126,7 +126,7 @@ class RequestParser:
     ) -> None:
         self._separate_by = separate_by
         self._learns_limits = learns_limits
-        combined = table_of(table)
+        self._table = combined = table_of(table)
         self._interesting = combined.interesting | combined.name_keys
         self._named_scopes = combined.named_scopes
         self._origins: OrderedDict[bytes, ResourceInfo] = OrderedDict()
@@ -171,6 +171,11 @@ class RequestParser:
                             opaque_spans.append((header.trace_id, header.span_id, header.parent_span_id, holder, place))
                         yield
         return parsed
+
+    def shed(self) -> None:
+        """Forget the names of attributes, to free memory."""
+        _KEYS.clear()
+        self._table.shed()
 
     def _source(
         self, group: Any, scope: bytes, named: InstrumentationScope
@@ -282,6 +287,8 @@ def attributes_of(items: Iterable[KeyValue]) -> dict[str, Any]:
 
 
 def _shared(key: str) -> str:
+    if len(key) > MAX_NAME_CHARS:
+        return key
     if len(_KEYS) >= _MAX_KEYS:
         _KEYS.clear()
     _KEYS[key] = key

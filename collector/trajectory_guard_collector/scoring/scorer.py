@@ -170,7 +170,11 @@ class RequestScorer:
         return ScoredRequest(data, count, 0, events)
 
     def shed(self) -> bool:
-        """Free half of the memory that only serves late spans; scores are kept. Returns whether there was any."""
+        """Free half of the memory that only serves late spans, and the names of attributes; scores are kept.
+
+        Returns whether there was any of the former.
+        """
+        self._reader.shed()
         self.identifier.traces.shed()
         if self._bookings is not None:
             self._bookings.shed()
