@@ -224,7 +224,12 @@ async def test_only_so_many_are_shown(client: httpx.AsyncClient, world: World) -
 
 
 @pytest.mark.parametrize(
-    "params", [{"limit": "0"}, {"limit": "-1"}, {"limit": "9999"}, {"limit": "x"}, {"format": "xml"}]
+    "params",
+    [
+        *({"limit": text} for text in ("0", "-1", "9999", "0000000019999", "0" * 5_000 + "1", "x", "\u0662")),
+        {"format": "xml"},
+    ],
+    ids=lambda params: next(iter(params.values()))[:16],
 )
 async def test_a_bad_parameter_is_named(client: httpx.AsyncClient, params: dict[str, str]) -> None:
     reply = await client.get("/debug/trajectories", params=params)

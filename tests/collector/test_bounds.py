@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 import tracemalloc
 
 import pytest
@@ -10,9 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.collector.in_process import evaluate_in_process
-from tests.collector.kit import by_name, comparable, loop, new_scorer, request, span, span_id, tool, verdicts, views
+from tests.collector.kit import (
+    START_NS,
+    by_name,
+    comparable,
+    loop,
+    new_scorer,
+    request,
+    span,
+    span_id,
+    tool,
+    trace_id,
+    verdicts,
+    views,
+)
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.policy import Level
 from trajectory_guard_collector.scoring.seen import SeenSpans
 from trajectory_guard_collector.scoring.traces import SpanNode, TraceTable
 from trajectory_guard_collector.state.codec import dump, load
@@ -196,6 +211,34 @@ def test_a_late_span_of_a_flagged_conversation_stays_flagged_after_eviction() ->
     assert telemetry.INTERVENTION not in new
 
 
+def test_where_memory_is_short_the_flags_longest_evicted_are_forgotten() -> None:
+    scorer = new_scorer(GuardConfig(max_trajectories=1))
+    for name in "abcde":
+        scorer.score(request(*loop(5, prefix=name, conversation=name, trace=name, start=10.0)))
+    scorer.shed()
+    tags = {}
+    for name in "da":
+        late = tool(f"late {name}", {"q": 9}, "x", at=5.0, conversation=name, trace=name)
+        tags[name] = by_name(scorer.score(request(late)).data)[span_id(f"late {name}")].get(telemetry.INTERVENTION)
+    assert tags == {"d": "STOP", "a": None}
+
+
+@pytest.mark.parametrize("times", ["future", "none"])
+def test_a_flagged_conversation_is_evaluated_again_after_eviction(times: str) -> None:
+    scorer = new_scorer(GuardConfig(max_trajectories=1))
+    flagged, new = loop(5, start=10.0), loop(5, prefix="n", start=time.time() - START_NS / 1e9 + 60.0)
+    if times == "future":
+        flagged.append(tool("future", {"q": 2}, "x", at=3e9))
+    else:
+        for one in (*flagged, *new):
+            one.start_time_unix_nano = one.end_time_unix_nano = 0
+    scorer.score(request(*flagged))
+    scorer.score(request(tool("else", conversation="d")))  # evicts "c"
+    scorer.score(request(*new))
+    assert verdicts(scorer)[span_id("n0").hex()].level is Level.OBSERVE
+    assert verdicts(scorer)[span_id("n4").hex()].level is Level.STOP
+
+
 def test_traces_are_bounded_by_number_and_by_spans() -> None:
     table = TraceTable(max_traces=4, max_spans_per_trace=8, max_bytes=MIB)
     for at in range(100):
@@ -305,6 +348,21 @@ def test_spans_without_times_are_evaluated_as_they_come() -> None:
         one.start_time_unix_nano = one.end_time_unix_nano = 0
         scorer.score(request(one))
     assert [verdicts(scorer)[span_id(f"s{at}").hex()].step_index for at in range(4)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("times", ["none", "too late"])
+def test_the_order_of_steps_that_are_evaluated_as_they_come_takes_no_more_room_with_each(times: str) -> None:
+    scorer = new_scorer()
+    scorer.score(request(tool("first", at=3e9)))
+    for at in range(300):
+        one = tool(f"s{at}", {"q": at}, f"answer {at}", at=at)
+        if times == "none":
+            one.start_time_unix_nano = one.end_time_unix_nano = 0
+        scorer.score(request(one))
+    trajectory = next(iter(scorer.registry))
+    ids = [item.span for item in trajectory.items]
+    assert ids[-200:] == [trace_id("trace") + span_id(f"s{at}") for at in range(100, 300)]
+    assert max(len(item.order[1]) for item in trajectory.items) < 32
 
 
 def test_spans_without_ids_are_forwarded_counted_and_not_evaluated() -> None:

@@ -157,6 +157,22 @@ def test_a_service_whose_clock_was_wrong_once_harms_no_other_one() -> None:
     assert steps(scorer) == 4
 
 
+def test_a_span_that_ends_in_the_future_does_not_end_the_waiting() -> None:
+    scorer = out_of_order(Clock())
+    scorer.score(request(tool("future", at=3e9, conversation="d")))
+    scorer.score(request(tool("new", {"q": 20}, "twenty", at=20.0)))
+    assert steps(scorer) == 2
+    scorer.score(request(tool("another", {"q": 2}, "two", at=25.0, conversation="e")))
+    assert steps(scorer) == 3
+
+
+def test_a_clock_that_is_ahead_by_minutes_serves_as_a_clock() -> None:
+    pace, now = Pace(), 1_000.0
+    for end, newest in ((1_300.0, 1_300.0), (1_301.0, 1_300.0)):
+        pace.next_wait_s(end, in_order=True, most=5.0, now=now)
+        assert pace.newest == newest
+
+
 def test_reminders_stay_bounded_where_the_newest_span_never_moves_on() -> None:
     pace = Pace()
     for at in range(3_000):

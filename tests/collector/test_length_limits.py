@@ -98,11 +98,25 @@ def test_two_texts_that_break_off_at_one_length_show_the_limit(of_event: bool) -
         ['{"a": "' + "x" * 93] * 3,
         ['{"a": "' + letter * 91 + '"}' for letter in "xyz"],
         ["plain " + letter * 94 for letter in "xyz"],
+        [
+            f'{{"order": {at}, "note": "an \\"open\\" {{ in it"}} (see the manual for what may be done)'
+            for at in range(5)
+        ],
+        [f"[{{'order': {at}, 'note': \"it's open\"}}] and nothing else was found in the database" for at in range(5)],
         [f"[08:14:2{at}] the build is under way, and step {at} of it is being done by the worker" for at in range(5)],
         ['{"' + letter * 20 for letter in "xyz"],
         ['{"a": "' + "x" * (93 + at) for at in range(5)],
     ],
-    ids=["one text", "whole JSON", "plain texts", "lines of a log", "short texts", "other lengths"],
+    ids=[
+        "one text",
+        "whole JSON",
+        "plain texts",
+        "remarks behind JSON",
+        "remarks behind Python",
+        "lines of a log",
+        "short texts",
+        "other lengths",
+    ],
 )
 def test_nothing_else_shows_a_limit(texts: list[str]) -> None:
     limits = LengthLimits()

@@ -15,6 +15,7 @@ from trajectory_guard_collector.cooperative import at_once
 from trajectory_guard_collector.errors import BadDataError, OverloadedError
 from trajectory_guard_collector.otlp.signals import Batch, Signal
 from trajectory_guard_collector.scoring.events import LoopEvent
+from trajectory_guard_collector.scoring.items import EventKind
 from trajectory_guard_collector.scoring.scorer import RequestScorer
 from trajectory_guard_collector.state.wal import request_of, wal_entry_of
 
@@ -127,6 +128,21 @@ async def test_one_odd_span_does_not_cost_the_others(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(scorer.identifier, "_take", picky)
     await pipeline(backend, scorer).accept(traces(request(*loop(2), tool("odd"), loop(3)[2])))
     assert by_name(backend.batches[0].data)[span_id("s2")][telemetry.INTERVENTION] == "NUDGE"
+
+
+async def test_listeners_hear_of_the_parts_before_one_that_is_refused() -> None:
+    heard: list[LoopEvent] = []
+    backend = Backend()
+    line = pipeline(backend, listeners=[heard.extend])
+    good = request(*loop(6), *(span(f"o{at}", {"http.method": "GET"}, trace="other") for at in range(2_500)))
+    malformed = b"\x0a\x06\x12\x04\x12\x02\x4a\xff"  # an attribute without an end
+    with pytest.raises(BadDataError):
+        await line.accept(Batch(Signal.TRACES, good + malformed, 2_507))
+    found = [event.kind for event in heard]
+    assert found == [EventKind.START, EventKind.NUDGE, EventKind.STOP]
+    await line.accept(traces(good))
+    assert [event.kind for event in heard] == found
+    assert sum(one.name.startswith("trajectory_guard") for one in all_spans(backend.batches[0].data)) == 3
 
 
 async def test_listeners_get_each_event_once_and_may_fail() -> None:

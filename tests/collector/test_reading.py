@@ -6,7 +6,7 @@ import pytest
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.collector.kit import capture_request, new_scorer, request, span, tool
+from tests.collector.kit import capture_request, new_scorer, request, span, tool, views
 from tests.helpers import capture, capture_names
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.table import DIALECTS
@@ -78,3 +78,19 @@ def test_messages_spread_over_an_agents_span_do_not_hide_that_it_is_an_agents() 
     data = request(span("a", {**spread, "openinference.span.kind": "AGENT", "session.id": "chat-7"}))
     (seen,) = RequestParser(DIALECTS).read(data).agent_spans
     assert seen.kept_view.attributes == {"openinference.span.kind": "AGENT", "session.id": "chat-7"}
+
+
+@pytest.mark.parametrize(("chars", "shared"), [(200, True), (300, False)])
+def test_spans_share_the_names_of_attributes_until_memory_is_short_and_long_ones_never(
+    chars: int, shared: bool
+) -> None:
+    scorer, data = new_scorer(), request(tool("t", extra={"k" * chars: "v"}))
+
+    def name() -> str:
+        (seen,) = views(data)
+        return next(key for key in seen.attributes if len(key) == chars)
+
+    first = name()
+    assert (name() is first) is shared
+    scorer.shed()
+    assert name() is not first

@@ -12,6 +12,7 @@ from tests.collector.receiver_helpers import eventually, traces
 from tests.collector.service_helpers import running, service_config
 from trajectory_guard_collector.config.models import CollectorConfig
 from trajectory_guard_collector.gateway.hops import HEADER, Hops
+from trajectory_guard_collector.otlp.signals import Signal
 
 HOST = socket.gethostname()
 
@@ -92,24 +93,32 @@ async def test_a_circle_of_two_collectors_comes_to_rest(kind: str) -> None:
 
 def test_what_is_not_an_identity_is_not_passed_on() -> None:
     hops, other = Hops(), Hops()
-    assert not hops.comes_back("x" * 100_000 + ",evil\r\nheader: 1,")
-    assert hops.header() == hops.own
-    assert not hops.comes_back(other.header())
-    assert other.comes_back(hops.header())
+    assert not hops.comes_back(Signal.TRACES, "x" * 100_000 + ",evil\r\nheader: 1,")
+    assert hops.header(Signal.TRACES) == hops.own
+    assert not hops.comes_back(Signal.TRACES, other.header(Signal.TRACES))
+    assert other.comes_back(Signal.TRACES, hops.header(Signal.TRACES))
     assert HEADER.islower()
+
+
+def test_collectors_that_send_each_other_different_signals_are_no_circle() -> None:
+    here, there = Hops(), Hops()
+    assert not here.comes_back(Signal.TRACES, there.header(Signal.TRACES))
+    assert not there.comes_back(Signal.METRICS, here.header(Signal.METRICS))
+    assert not here.comes_back(Signal.TRACES, there.header(Signal.TRACES))
+    assert there.comes_back(Signal.TRACES, here.header(Signal.TRACES))
 
 
 def test_collectors_before_this_one_are_forgotten_after_a_while() -> None:
     now = 0.0
     hops = Hops(clock=lambda: now)
-    hops.comes_back(Hops().own)
-    assert "," in hops.header()
+    hops.comes_back(Signal.TRACES, Hops().own)
+    assert "," in hops.header(Signal.TRACES)
     now = 601.0
-    assert hops.header() == hops.own
+    assert hops.header(Signal.TRACES) == hops.own
 
 
 def test_collectors_before_this_one_are_bounded() -> None:
     hops = Hops()
     for _ in range(100):
-        hops.comes_back(Hops().own)
-    assert len(hops.header().split(",")) == 33
+        hops.comes_back(Signal.TRACES, Hops().own)
+    assert len(hops.header(Signal.TRACES).split(",")) == 33

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -322,6 +323,18 @@ def test_values_are_read_from_each_span_though_its_keys_are_known() -> None:
     for operation, name in (("execute_tool", "semconv"), ("chat", None), ("execute_tool", "semconv")):
         row = recognise(span_view({"gen_ai.operation.name": operation, "gen_ai.tool.name": "search"}))
         assert (row and row.name) == name
+
+
+@pytest.mark.parametrize(("chars", "kept"), [(200, 2), (300, 0)])
+def test_names_are_kept_until_memory_is_short_and_long_ones_never(chars: int, kept: int) -> None:
+    table, name = DialectTable(DIALECTS), "".join(("k", "e" * chars))
+    attributes = {name: "v"}
+    before = sys.getrefcount(name)
+    table.key_set(attributes)
+    table.has_input_keys(attributes)
+    assert sys.getrefcount(name) == before + kept
+    table.shed()
+    assert sys.getrefcount(name) == before
 
 
 def test_answers_about_a_live_span_hold_for_one_table_only() -> None:

@@ -137,7 +137,7 @@ class AdminServer:
 
 def _limit(request: Request) -> int:
     text = request.query_params.get("limit", str(DEFAULT_LIMIT))
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MAX_LIMIT):
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(MAX_LIMIT)) and 1 <= int(text) <= MAX_LIMIT):
         raise HTTPException(400, f"limit: expected a number from 1 to {MAX_LIMIT}, got {text[:20]!r}")
     return int(text)
 

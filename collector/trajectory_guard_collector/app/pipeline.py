@@ -135,8 +135,6 @@ class Pipeline:
         self._count(catalogue.INCOMING, batch.items)
         small = batch.items <= _MAX_SPANS and len(batch.data) <= _MAX_BYTES
         scored = await (self._scored(batch, self._evaluate_s) if small else self._scored_in_parts(batch))
-        if scored.events:
-            self._notify(scored.events)
         tagged = Batch(Signal.TRACES, scored.data, scored.spans)
         await self._delivery.deliver(tagged, key=_digest(batch.data), wal_entry=scored.wal_entry)
         self.has_spans = True
@@ -176,6 +174,8 @@ class Pipeline:
         self._metrics.observe(catalogue.SCORING_DURATION, seconds, processor=catalogue.PROCESSOR)
         if scored.agent_spans:
             self._metrics.observe(catalogue.LATENCY, seconds / scored.agent_spans)
+        if scored.events:  # those of a part: a later part may be refused, and what was found is found only once
+            self._notify(scored.events)
         return scored
 
     def _count(self, row: Metric, spans: int) -> None:

@@ -48,7 +48,7 @@ class LiveTrajectory(TrajectoryRegistry):
         max_names: int,
         on_evicted: Callable[[], None],
     ) -> None:
-        super().__init__(engine, config, limits, counts, clock=lambda: self.now_s)
+        super().__init__(engine, config, limits, counts, clock=lambda: self.now_s, now=lambda: self.now_s)
         self.key: Key | None = None
         self.aliases: dict[str, None] = {}
         self._max_names, self._on_evicted = max_names, on_evicted

@@ -1,8 +1,9 @@
 """Detection of requests that have come round in a circle of collectors.
 
 Every forwarded request names the collectors it may have gone through: this one, and those whose requests arrived
-lately. Batches are merged and stored on their way, so the exact path of a batch is unknown; but if a collector receives
-its own request, the collectors form a circle, which would multiply all telemetry in it without end.
+lately with the same signal. Batches are merged and stored on their way, so the exact path of a batch is unknown; but if
+a collector receives its own request, the collectors form a circle, which would multiply all telemetry in it without
+end. Two collectors that send each other different signals form none.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from trajectory_guard.core.tracking.tables import BoundedTable
+from trajectory_guard_collector.otlp.signals import Signal
 
 HEADER: Final = "x-trajectory-guard-via"
 _MAX_KNOWN: Final = 32
@@ -30,15 +32,16 @@ class Hops:
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.own = uuid.uuid4().hex[:_ID_CHARS]
         self._clock = clock
-        self._before: BoundedTable[str, float] = BoundedTable(_MAX_KNOWN)
+        self._before: dict[Signal, BoundedTable[str, float]] = {one: BoundedTable(_MAX_KNOWN) for one in Signal}
 
-    def header(self) -> str:
-        """Value of ``HEADER`` in forwarded requests."""
-        while self._before and self._clock() - next(iter(self._before.values())) > _REMEMBERED_S:
-            self._before.evict_oldest()
-        return ",".join((self.own, *self._before))
+    def header(self, signal: Signal) -> str:
+        """Value of ``HEADER`` in forwarded requests of a signal."""
+        before = self._before[signal]
+        while before and self._clock() - next(iter(before.values())) > _REMEMBERED_S:
+            before.evict_oldest()
+        return ",".join((self.own, *before))
 
-    def comes_back(self, header: str | None) -> bool:
+    def comes_back(self, signal: Signal, header: str | None) -> bool:
         """Whether this collector sent the request with this ``HEADER``; if not, records the collectors named in it."""
         if not header:
             return False
@@ -47,5 +50,5 @@ class Hops:
             return True
         for one in named:
             if len(one) == _ID_CHARS and one.isalnum() and one.isascii():
-                self._before[one] = self._clock()
+                self._before[signal][one] = self._clock()
         return False

@@ -9,6 +9,7 @@ interrupted everywhere. The three signals have the same structure: resources (fi
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -30,6 +31,8 @@ _LIGHT: Final = 2 * MAX_FIELDS
 _USUAL_BYTES: Final = 1 << 20
 """Bytes within which protobuf finds the spans of a few resources and scopes in some milliseconds, however many."""
 _FEW: Final = 64
+_MAX_DEPTH: Final = 100
+"""Messages within each other that protobuf decodes below the outermost one."""
 _AT_A_STRETCH: Final = 256
 _PART_ELEMENTS: Final = 2_048
 _PART_BYTES: Final = 1 << 20
@@ -65,6 +68,10 @@ class RequestPart(NamedTuple):
     data: bytes
     spans: int
     elements: int
+
+
+class TooDeepError(DecodeError):
+    """A message has more messages within each other than protobuf decodes. It may be what its sender means."""
 
 
 def fields(data: bytes, at: int, end: int) -> Iterator[Field]:
@@ -122,11 +129,24 @@ def decoded(kind: type[M], data: bytes) -> M:
     """A message, its texts mended if need be.
 
     Raises:
+        TooDeepError: it is nested too deeply.
         google.protobuf.message.DecodeError: the bytes are no such message.
     """
     message = kind()
     decode_into(message, data)
     return message
+
+
+def decoded_in_part(kind: type[M], data: bytes) -> M:
+    """As ``decoded``, without those of its fields that are nested too deeply."""
+    try:
+        return decoded(kind, data)
+    except TooDeepError:
+        message = kind()
+        for _, tag, _, end in fields(data, 0, len(data)):
+            with suppress(TooDeepError):
+                message.MergeFrom(decoded(kind, data[tag:end]))
+        return message
 
 
 def decode_into(message: Message, data: bytes) -> None:
@@ -139,16 +159,18 @@ def decode_into(message: Message, data: bytes) -> None:
 
 def _mended(data: bytes, kind: Any) -> bytes:
     """The message, as long as before, with a question mark for each byte that is no text."""
-    found, waiting = bytearray(data), [(0, len(data), kind)]
+    found, waiting = bytearray(data), [(0, len(data), kind, 0)]
     try:
         while waiting:
-            at, end, descriptor = waiting.pop()
+            at, end, descriptor, depth = waiting.pop()
+            if depth > _MAX_DEPTH:
+                raise TooDeepError(f"more than {_MAX_DEPTH} messages within each other")
             for number, _, start, stop in fields(data, at, end):
                 field = descriptor.fields_by_number.get(number)
                 if field is None:
                     continue
                 if field.message_type is not None:
-                    waiting.append((start, stop, field.message_type))
+                    waiting.append((start, stop, field.message_type, depth + 1))
                 elif field.type == _TEXT:
                     text = data[start:stop].decode("utf-8", "surrogateescape")
                     found[start:stop] = text.translate(_BAD).encode("utf-8")
@@ -280,25 +302,33 @@ class _Tally:
                     waiting.append((start, stop, field.message_type))
 
     def _item(self, at: int, end: int) -> Generator[None, None, None]:
-        """Decode a metric or log record. A very large one is forwarded as it is, only its data points are counted."""
+        """Decode a metric or log record. A very large one, and one that is nested too deeply, is forwarded as it is,
+        only its data points are counted."""
         yield
-        logs = self._signal is Signal.LOGS
-        if end - at <= _LIGHT:
-            item: Any = LogRecord() if logs else Metric()
-            try:
-                decode_into(item, self._data[at:end])
-            except DecodeError as error:
-                raise BadDataError(f"a {item.DESCRIPTOR.name} in it is malformed: {error}") from None
-            kind = None if logs else item.WhichOneof("data")
-            found = 1 if logs else len(getattr(item, kind).data_points) if kind else 0
-            self.items += found
-            self._elements += 0 if logs else found
-        elif logs:
+        if self._signal is Signal.LOGS:
             self.items += 1
-        else:
-            for number, _, start, stop in fields(self._data, at, end):
-                if number in _METRIC_KINDS:
-                    yield from self._points(start, stop)
+            self._decoded(LogRecord, at, end)
+            return
+        metric = self._decoded(Metric, at, end)
+        if metric is not None:
+            kind = metric.WhichOneof("data")
+            found = len(getattr(metric, kind).data_points) if kind else 0
+            self.items += found
+            self._elements += found
+            return
+        for number, _, start, stop in fields(self._data, at, end):
+            if number in _METRIC_KINDS:
+                yield from self._points(start, stop)
+
+    def _decoded(self, kind: type[M], at: int, end: int) -> M | None:
+        if end - at > _LIGHT:
+            return None
+        try:
+            return decoded(kind, self._data[at:end])
+        except TooDeepError:
+            return None
+        except DecodeError as error:
+            raise BadDataError(f"a {kind.DESCRIPTOR.name} in it is malformed: {error}") from None
 
     def _points(self, at: int, end: int) -> Generator[None, None, None]:
         for number, _, _, _ in fields(self._data, at, end):

@@ -3,7 +3,8 @@
 Where spans arrive in order, as from one exporter, no step waits. Where a step arrives after later steps were evaluated,
 all steps from there on have to be evaluated again. So the steps of such a service wait until its newest span has ended
 later than the step by the lateness seen so far, or for the same time on the clock of arrival if no newer span arrives.
-A collector reads a backlog faster than it was written; then the end times of the spans serve as the clock.
+A collector reads a backlog faster than it was written; then the end times of the spans serve as the clock. An end in
+the future is no time on this clock: it would end all waiting of the service until then.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ _MAX_REMINDERS: Final = 2_000
 _DECAY: Final = 0.995
 """Factor by which each step in order shortens the wait: some hundred of them end it."""
 _LEAST_S: Final = 0.05
+_MAX_AHEAD_S: Final = 300.0
+"""Seconds by which the clock of a sender may be ahead of ours for the ends of its spans to serve as a clock."""
 ALWAYS: Final = float("inf")
 """A time at which no step waits any longer."""
 
@@ -55,7 +58,7 @@ class Pace:
     """Lateness of one service.
 
     Attributes:
-        newest: end of its newest span, seconds since the epoch.
+        newest: end of its newest span, seconds since the epoch, those in the future left aside.
         wait_s: seconds for which its steps wait.
     """
 
@@ -67,16 +70,18 @@ class Pace:
         self._due: list[tuple[float, int, Any]] = []  # heap
         self._pushed = 0
 
-    def next_wait_s(self, end: float, *, in_order: bool, most: float) -> float:
+    def next_wait_s(self, end: float, *, in_order: bool, most: float, now: float = ALWAYS) -> float:
         """Seconds for which a newly arrived step waits.
 
         Parameters:
             end: end of its span, seconds since the epoch.
             in_order: no step after it arrived in an earlier request.
             most: longest wait in seconds.
+            now: time of arrival, seconds since the epoch.
         """
         if in_order:
-            self.newest = max(self.newest, end)
+            if end <= now + _MAX_AHEAD_S:
+                self.newest = max(self.newest, end)
             self.wait_s = self.wait_s * _DECAY if self.wait_s > _LEAST_S else 0.0
         else:
             self.wait_s = max(self.wait_s, min(most, self.newest - end))

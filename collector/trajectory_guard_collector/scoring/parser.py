@@ -14,13 +14,13 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationSc
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from trajectory_guard.dialects.base import ARGUMENT_KEYS, RESULT_KEYS, Dialect
+from trajectory_guard.dialects.base import ARGUMENT_KEYS, MAX_NAME_CHARS, RESULT_KEYS, Dialect
 from trajectory_guard.dialects.span import SpanEvent, SpanView
 from trajectory_guard.dialects.table import table_of
 from trajectory_guard.spans.length_limits import LengthLimits
 from trajectory_guard_collector.cooperative import at_once
 from trajectory_guard_collector.otlp.lazy import Request, SpanHeader
-from trajectory_guard_collector.otlp.structure import decode_into, decoded
+from trajectory_guard_collector.otlp.structure import TooDeepError, decode_into, decoded, decoded_in_part
 from trajectory_guard_collector.scoring.items import Item, ResourceInfo
 from trajectory_guard_collector.scoring.traces import Trace
 
@@ -30,8 +30,8 @@ _LARGE: Final = 4_096
 _AT_A_STRETCH: Final = 16
 T = TypeVar("T")
 OpaqueSpan = tuple[bytes, bytes, bytes, Any, int]
-"""A span without agent attributes: ids of its trace, of itself and of its parent, the field that holds it, and its
-index there. A plain tuple, since nine spans in ten are one of these."""
+"""A span without agent attributes, or one nested too deeply to be read: ids of its trace, of itself and of its parent,
+the field that holds it, and its index there. A plain tuple, since nine spans in ten are one of these."""
 _KINDS: Final = ("internal", "internal", "server", "client", "producer", "consumer")
 _STATUS: Final = ("unset", "ok", "error")
 _NANO: Final = 1e9
@@ -85,10 +85,15 @@ class AgentSpan:
 
 
 class ParsedRequest:
-    """A request whose spans are sorted into agent spans and others."""
+    """A request whose spans are sorted into agent spans and others.
+
+    Attributes:
+        too_deep: number of agent spans among the others, since they are nested too deeply to be read.
+    """
 
     def __init__(self, request: Any) -> None:
         self.request = request
+        self.too_deep = 0
         self.agent_spans: list[AgentSpan] = []
         self.opaque_spans: list[OpaqueSpan] = []
 
@@ -121,7 +126,7 @@ class RequestParser:
     ) -> None:
         self._separate_by = separate_by
         self._learns_limits = learns_limits
-        combined = table_of(table)
+        self._table = combined = table_of(table)
         self._interesting = combined.interesting | combined.name_keys
         self._named_scopes = combined.named_scopes
         self._origins: OrderedDict[bytes, ResourceInfo] = OrderedDict()
@@ -159,9 +164,18 @@ class RequestParser:
                     else:
                         if source is None:
                             source = self._source(group, scoped.scope, scope)
-                        parsed.agent_spans.append(_seen(raw, (group, holder, place), *source))
+                        try:
+                            parsed.agent_spans.append(_seen(raw, (group, holder, place), *source))
+                        except TooDeepError:  # the sender would drop the whole request if it were refused
+                            parsed.too_deep += 1
+                            opaque_spans.append((header.trace_id, header.span_id, header.parent_span_id, holder, place))
                         yield
         return parsed
+
+    def shed(self) -> None:
+        """Forget the names of attributes, to free memory."""
+        _KEYS.clear()
+        self._table.shed()
 
     def _source(
         self, group: Any, scope: bytes, named: InstrumentationScope
@@ -172,7 +186,7 @@ class RequestParser:
         return origin, limits, scope, named
 
     def _scope(self, data: bytes) -> _Scope:
-        scope = decoded(InstrumentationScope, data)
+        scope = decoded_in_part(InstrumentationScope, data)
         return _Scope(scope, scope.name.startswith(self._named_scopes))
 
     def _origin(self, data: bytes) -> ResourceInfo:
@@ -258,8 +272,8 @@ def tenant_of(attributes: Mapping[str, Any], separate_by: Iterable[str]) -> str:
 
 
 def resource_attributes(data: bytes) -> dict[str, Any]:
-    """Attributes of a serialized ``Resource``."""
-    return attributes_of(decoded(Resource, data).attributes)
+    """Attributes of a serialized ``Resource``; those that are nested too deeply are left out."""
+    return attributes_of(decoded_in_part(Resource, data).attributes)
 
 
 def attributes_of(items: Iterable[KeyValue]) -> dict[str, Any]:
@@ -273,6 +287,8 @@ def attributes_of(items: Iterable[KeyValue]) -> dict[str, Any]:
 
 
 def _shared(key: str) -> str:
+    if len(key) > MAX_NAME_CHARS:
+        return key
     if len(_KEYS) >= _MAX_KEYS:
         _KEYS.clear()
     _KEYS[key] = key

@@ -22,17 +22,7 @@ from trajectory_guard.otel.verdict_spans import verdict_attributes
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.cooperative import at_once
 from trajectory_guard_collector.scoring.events import LoopEvent, publish, recovered_when_idle, stand_in
-from trajectory_guard_collector.scoring.items import (
-    ALWAYS,
-    EventKind,
-    Item,
-    Key,
-    Order,
-    Pace,
-    Paces,
-    StepItem,
-    was_in_order,
-)
+from trajectory_guard_collector.scoring.items import ALWAYS, EventKind, Item, Key, Pace, Paces, StepItem, was_in_order
 from trajectory_guard_collector.scoring.saved_state import with_saved_state
 from trajectory_guard_collector.scoring.trajectory import Trajectory
 from trajectory_guard_collector.telemetry.metrics import ScoringCounts
@@ -45,9 +35,14 @@ Attributes = Mapping[str, AttributeValue]
 
 
 class Flagged(NamedTuple):
-    """Remainder of a flagged trajectory that was evicted: order of its newest item, and its last flag."""
+    """Remainder of a flagged trajectory that was evicted.
 
-    until: Order
+    Fields:
+        until: end of its newest item, seconds since the epoch; at most the time of eviction, after which all is new.
+        attributes: its last flag.
+    """
+
+    until: float
     attributes: Attributes
 
 
@@ -60,6 +55,7 @@ class TrajectoryRegistry:
         limits: bounds on the steps that can still be put in order.
         counts: counts steps, findings and evictions.
         clock: monotonic seconds; for tests.
+        now: seconds since the epoch, with which the ends of spans are compared.
 
     Attributes:
         kept_bytes: approximate bytes of the steps that can still be put in order.
@@ -68,13 +64,14 @@ class TrajectoryRegistry:
 
     def __init__(
         self, engine: Engine, config: GuardConfig, limits: Trajectories, counts: ScoringCounts, *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         self.engine = engine
         self._config = config
         self._limits = limits
         self._counts = counts
         self._clock = clock
+        self._now = now
         self._all: OrderedDict[Key, Trajectory] = OrderedDict()
         self._open: OrderedDict[Key, Trajectory] = OrderedDict()  # those that still keep single steps
         self._awake: OrderedDict[Key, Trajectory] = OrderedDict()  # those whose runs are not closed
@@ -111,7 +108,7 @@ class TrajectoryRegistry:
         trajectory = self._all.get(key)
         if trajectory is None:
             flagged = self._flagged.get(key)
-            if isinstance(item, StepItem) and flagged is not None and item.order <= flagged.until:
+            if isinstance(item, StepItem) and flagged is not None and 0.0 < item.order[0] <= flagged.until:
                 item.late = flagged.attributes
                 self._counts.late("too_late")
                 return
@@ -138,7 +135,8 @@ class TrajectoryRegistry:
                 self._counts.late("reordered")
             if new:  # the spans of one request are put in order before any is evaluated
                 late = not newest and (trajectory.evaluated_items < evaluated or trajectory.key in self._waiting)
-                item.wait_s = pace.next_wait_s(end, in_order=not late, most=self._limits.reorder_wait_s)
+                most = self._limits.reorder_wait_s
+                item.wait_s = pace.next_wait_s(end, in_order=not late, most=most, now=self._now())
         if new:
             item.arrived = now
         self._active.add(pace)
@@ -392,9 +390,10 @@ class TrajectoryRegistry:
         return events
 
     def shed(self) -> bool:
-        """Free the least recently used half of single steps and of pending tags. Returns whether there was anything.
+        """Free the least recently used half of single steps, of pending tags and of flags of evicted trajectories.
 
-        Of trajectories without single steps the next maintenance evicts a quarter, as far as they are idle.
+        Of trajectories without single steps the next maintenance evicts a quarter, as far as they are idle. Returns
+        whether there were steps or idle trajectories.
         """
         some = bool(self._open)
         for trajectory in list(islice(self._open.values(), (len(self._open) + 1) // 2)):
@@ -402,6 +401,7 @@ class TrajectoryRegistry:
             if trajectory.key not in self._dirty and trajectory.waiting is None:  # else it is about to be evaluated
                 self._compact(trajectory)
         self._pending_tags.shed()
+        self._flagged.shed()
         if not some and self._all:
             some = self._clock() - next(iter(self._all.values())).last_used > self._limits.reorder_s
             self._surplus = (len(self._all) + 3) // 4 * some
@@ -435,7 +435,7 @@ class TrajectoryRegistry:
         verdict = trajectory.current.last
         if verdict is not None and verdict.level is not Level.OBSERVE:
             attributes = verdict_attributes(verdict, str(verdict.first_step))
-            self._flagged[trajectory.key] = Flagged(trajectory.floor, attributes)
+            self._flagged[trajectory.key] = Flagged(min(trajectory.floor[0], self._now()), attributes)
         self._drop(trajectory.key)
         return events
 

@@ -6,10 +6,12 @@ in process: the same dialects read the spans, and the same engine evaluates the 
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
@@ -27,14 +29,16 @@ from trajectory_guard.spending.configured import spending_of
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.cooperative import at_once
 from trajectory_guard_collector.otlp.lazy import Request
-from trajectory_guard_collector.otlp.structure import decoded
+from trajectory_guard_collector.otlp.structure import TooDeepError, decoded
 from trajectory_guard_collector.scoring.booking import BookedOperations, Bookings
 from trajectory_guard_collector.scoring.events import LoopEvent
 from trajectory_guard_collector.scoring.identification import Identifier
 from trajectory_guard_collector.scoring.items import EventKind, StepItem
 from trajectory_guard_collector.scoring.parser import OpaqueSpan, ParsedRequest, RequestParser, any_value
 from trajectory_guard_collector.scoring.registry import Attributes, TrajectoryRegistry
+from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.metrics import Metrics, ScoringCounts
+from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 WalEntryOf = Callable[[ParsedRequest], bytes]
 """Makes the write-ahead entry of a parsed request, from which a restart replays it."""
@@ -101,6 +105,7 @@ class RequestScorer:
         self.identifier = Identifier(table, config, limits, operations, self.counts, reads_calls=books)
         self._reader = RequestParser(table, limits.separate_by, learns_limits=learns_limits)
         self._tagger = Tagger(self.registry)
+        self._log = ThrottledLog(logging.getLogger(__name__))
 
     def score(self, data: bytes, *, wal_entry_of: WalEntryOf | None = None) -> ScoredRequest:
         """Score the spans of a serialized ``ExportTraceServiceRequest``.
@@ -123,6 +128,8 @@ class RequestScorer:
         """
         until = time.monotonic() + evaluate_s
         parsed = yield from self._reader.parsing(data)
+        if parsed.too_deep:
+            self._pass_over(parsed.too_deep)
         yield from self.identifier.identifying(parsed)
         if self._bookings is not None:
             yield from self._bookings.committing()
@@ -130,6 +137,11 @@ class RequestScorer:
         wal_entry = wal_entry_of(parsed) if wal_entry_of is not None and parsed.agent_spans else None
         tagged, guard_spans = self._tagger.tag(parsed, data, events)
         return ScoredRequest(tagged, parsed.count + guard_spans, len(parsed.agent_spans), events, wal_entry)
+
+    def _pass_over(self, spans: int) -> None:
+        self.metrics.add(catalogue.ERRORS, spans, where="parse.depth")
+        text = f"{spans} agent spans with values nested too deeply to be read are forwarded unchanged"
+        self._log.log(logging.WARNING, "parse.depth", text)
 
     def maintain(self) -> ScoredRequest:
         """Evaluate steps whose reorder wait is over, and evict trajectories that were idle for too long.
@@ -158,7 +170,11 @@ class RequestScorer:
         return ScoredRequest(data, count, 0, events)
 
     def shed(self) -> bool:
-        """Free half of the memory that only serves late spans; scores are kept. Returns whether there was any."""
+        """Free half of the memory that only serves late spans, and the names of attributes; scores are kept.
+
+        Returns whether there was any of the former.
+        """
+        self._reader.shed()
         self.identifier.traces.shed()
         if self._bookings is not None:
             self._bookings.shed()
@@ -216,8 +232,9 @@ class Tagger:
         for trace_id, span_id, _, holder, place in spans:
             attributes = self._registry.pending_tags(trace_id + span_id)
             if attributes:
-                holder[place] = tagged(decoded(Span, holder[place]), attributes)
-                changed = True
+                with suppress(TooDeepError):
+                    holder[place] = tagged(decoded(Span, holder[place]), attributes)
+                    changed = True
         return changed
 
 

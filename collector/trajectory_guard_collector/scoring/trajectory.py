@@ -29,6 +29,7 @@ _SNAPSHOT_STEPS: Final = 32
 _AT_A_STRETCH: Final = 8
 _MAX_NAMES: Final = 8
 _MAX_EPISODES: Final = 16
+_NUMBER_CHARS: Final = 12
 _NO_TURNS: Final[dict[str, str]] = {}
 
 
@@ -171,8 +172,7 @@ class Trajectory:
 
     def add_last(self, item: Item) -> None:
         """Append an item behind all others, regardless of its own time."""
-        newest = self.newest
-        item.order = max(item.order, (newest[0], newest[1] + "~"))
+        item.order = max(item.order, _next(self.newest))
         self.add(item)
 
     def remove(self, item: Item) -> None:
@@ -482,6 +482,15 @@ def _step_id(state: TrajectoryState, index: int) -> str:
 
 def _with(names: tuple[str, ...], name: str | None) -> tuple[str, ...]:
     return names if not name or name in names else (*names[1 - _MAX_NAMES :], name)
+
+
+def _next(order: Order) -> Order:
+    """The order of an item right behind another one: its time, and an id that stays as long, however many follow."""
+    end, name = order
+    before, mark, number = name.rpartition("~")
+    if mark and len(number) == _NUMBER_CHARS and number.isdecimal():
+        return end, f"{before}~{int(number) + 1:0{_NUMBER_CHARS}}"
+    return end, f"{name}~{1:0{_NUMBER_CHARS}}"
 
 
 def _freeze(head: Head) -> Snapshot:

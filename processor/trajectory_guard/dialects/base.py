@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from trajectory_guard.core.fingerprints import parse_names
 from trajectory_guard.dialects.span import SpanView
 
+T = TypeVar("T")
+N = TypeVar("N", tuple[str, ...], frozenset[str])
 Keys = tuple[str, ...]
 Test = Callable[[SpanView], bool]
 Opinion = Callable[[SpanView], bool | None]
@@ -27,6 +29,12 @@ RESULT_KEYS: Final[Keys] = (
 CALL_ID_KEYS: Final[Keys] = (
     "gen_ai.tool.call.id", "tool_call.id", "langfuse.observation.metadata.tool_call_id", "tool_call_id",
 )  # fmt: skip
+
+MAX_NAME_CHARS: Final = 256
+"""Length of the names of attributes that are kept beyond their span. A sender decides how long they are."""
+_MAX_KEY_SETS: Final = 1_024
+_MAX_KEPT_NAMES: Final = 128
+"""Where a history is spread over several attributes a message, each span has names of its own."""
 
 
 def never(span: SpanView) -> bool:
@@ -335,6 +343,14 @@ def begins_with(start: str) -> Callable[[Any], bool]:
 def text_or_empty(value: Any) -> str:
     """An attribute that should be text, "" if it is none."""
     return value if isinstance(value, str) else ""
+
+
+def keep_by_names(memo: dict[N, T], names: N, answer: T) -> None:
+    """Keep an answer by the names of attributes, within bounds of their number and size."""
+    if len(names) <= _MAX_KEPT_NAMES and max(map(len, names), default=0) <= MAX_NAME_CHARS:
+        if len(memo) >= _MAX_KEY_SETS:
+            memo.clear()
+        memo[names] = answer
 
 
 def json_object(value: Any) -> Mapping[str, Any]:

@@ -19,6 +19,7 @@ from trajectory_guard.dialects.base import (
     Opinion,
     RawUsage,
     Test,
+    keep_by_names,
     never,
 )
 from trajectory_guard.dialects.bedrock import BEDROCK
@@ -53,7 +54,6 @@ from trajectory_guard.dialects.vercel import VERCEL
 from trajectory_guard.dialects.voltagent import VOLTAGENT
 
 T = TypeVar("T")
-N = TypeVar("N", tuple[str, ...], frozenset[str])
 
 _BUILT_IN: Final = (
     LANGSMITH, LANGFUSE, LOGFIRE, OPENLIT, LLAMAINDEX, GOOGLE_ADK, STRANDS, CREWAI, VERCEL, HAYSTACK, SPRING_AI,
@@ -77,9 +77,6 @@ UsageReader = Callable[[SpanView], RawUsage | None] | None
 UsageTest = tuple[Keys, Opinion, UsageReader]
 DENIED_KEY: Final = "trajectory_guard.denied"
 """Attribute by which an application states that a person or a policy refused the call."""
-_MAX_KEY_SETS: Final = 1_024
-_MAX_KEPT_NAMES: Final = 128
-"""Where a history is spread over several attributes a message, each span has names of its own."""
 
 
 class MessageKeys(NamedTuple):
@@ -217,8 +214,8 @@ class DialectTable(tuple[Dialect, ...]):
             found = self._by_asked.get(asked)
             if found is None:
                 found = self._new_key_set(asked)
-                _keep(self._by_asked, asked, found)
-            _keep(self._key_sets, names, found)
+                keep_by_names(self._by_asked, asked, found)
+            keep_by_names(self._key_sets, names, found)
         return found
 
     def _new_key_set(self, names: frozenset[str]) -> KeySet:
@@ -273,8 +270,14 @@ class DialectTable(tuple[Dialect, ...]):
         if known is None:
             wanted = (self.inputs.keys, self.outputs.keys, self.transcripts.keys, self.event_lists)
             known = MessageKeySet(*(_found(keys, attributes) for keys in wanted))
-            _keep(self._message_key_sets, names, known)
+            keep_by_names(self._message_key_sets, names, known)
         return known
+
+    def shed(self) -> None:
+        """Forget the answers that are kept by the names of attributes, to free memory."""
+        self._key_sets.clear()
+        self._by_asked.clear()
+        self._message_key_sets.clear()
 
     def _combine_tools(self, rows: Sequence[Dialect]) -> None:
         self.markers = frozenset(key for row in self for key in row.markers)
@@ -358,14 +361,6 @@ def _present(keys: Keys, names: Container[str]) -> Keys:
 
 def _any_of(keys: Keys, names: Container[str]) -> bool:
     return any(key in names for key in keys)
-
-
-def _keep(memo: dict[N, T], names: N, answer: T) -> None:
-    """Keep an answer by the names of the attributes, within bounds."""
-    if len(names) <= _MAX_KEPT_NAMES:
-        if len(memo) >= _MAX_KEY_SETS:
-            memo.clear()
-        memo[names] = answer
 
 
 def _asked(table: DialectTable, rows: Iterable[Dialect]) -> Iterator[str]:

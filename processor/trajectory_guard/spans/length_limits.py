@@ -2,13 +2,14 @@
 
 An SDK cuts attributes off at ``OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT``. The parts that are left of two results may then be
 equal while the results are not. JSON that breaks off shows that it was cut; two different texts that break off at one
-length show the limit.
+length show the limit. A remark behind a whole value is no sign of a cut: it may make many results equally long.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import checksum
@@ -20,6 +21,12 @@ _MAX_LIMITS: Final = 4
 _OPENING: Final = re.compile(r"\A\[{0,2}\s{0,9}\{\s{0,99}[\"']")
 """An object, in lists or not. Other text that begins with a bracket may be a line of a log."""
 _CLOSING: Final = frozenset("}] \n")
+_STRING: Final = re.compile(
+    r"""\"[^"\\]*(?:\\(?:.|\Z)[^"\\]*)*(?:"|\Z)|'[^'\\]*(?:\\(?:.|\Z)[^'\\]*)*(?:'|\Z)""", re.DOTALL
+)
+"""A string, or the beginning of one that breaks off."""
+_BRACKET: Final = re.compile(r"[][{}]")
+_NESTING: Final = {"{": 1, "[": 1, "}": -1, "]": -1}
 
 
 class LengthLimits:
@@ -52,7 +59,15 @@ class LengthLimits:
         if chars < _LEAST_CHARS or chars in self._limits:
             return
         found = checksum(text)
-        if self._candidates.setdefault(chars, found) != found and len(self._limits) < _MAX_LIMITS:
+        if self._candidates.get(chars) == found or len(self._limits) == _MAX_LIMITS or not _breaks_off(text):
+            return
+        if self._candidates.setdefault(chars, found) != found:
             self._limits |= {chars}
         if len(self._candidates) > _MAX_CANDIDATES:
             del self._candidates[next(iter(self._candidates))]
+
+
+def _breaks_off(text: str) -> bool:
+    """Whether a text that begins with a bracket ends before this bracket is closed."""
+    brackets = _BRACKET.findall(_STRING.sub("", text))
+    return 0 not in accumulate(_NESTING[bracket] for bracket in brackets)

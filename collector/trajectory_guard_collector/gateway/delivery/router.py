@@ -53,7 +53,7 @@ class Delivery:
     Parameters:
         config: ``exporters`` and ``queue``.
         metrics: counters and gauges.
-        via: names the collectors that a request has gone through.
+        via: names the collectors that a request of a signal has gone through.
         write: receives the lines of debug exporters.
         store: holds waiting batches, if ``queue.storage`` is set. Its owner starts it before and stops it after.
 
@@ -67,7 +67,7 @@ class Delivery:
         metrics: Metrics,
         store: Store | None = None,
         *,
-        via: Callable[[], str] = lambda: "",
+        via: Callable[[Signal], str] = lambda _: "",
         write: Callable[[str], object] = print,
     ) -> None:
         log = ThrottledLog(_log)

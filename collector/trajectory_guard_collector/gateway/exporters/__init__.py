@@ -11,9 +11,10 @@ from trajectory_guard_collector.gateway.exporters.debug import DebugExporter
 from trajectory_guard_collector.gateway.exporters.langfuse import langfuse_exporter
 from trajectory_guard_collector.gateway.exporters.otlp_grpc import OtlpGrpcExporter
 from trajectory_guard_collector.gateway.exporters.otlp_http import OtlpHttpExporter
+from trajectory_guard_collector.otlp.signals import Signal
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
-_Via = Callable[[], str]
+_Via = Callable[[Signal], str]
 _Write = Callable[[str], object]
 _TYPES: Final[Mapping[str, Callable[[str, ExporterConfig, ThrottledLog, _Via, _Write], Exporter]]] = {
     "otlp": lambda name, config, log, via, _: OtlpGrpcExporter(name, config, log, via=via),
@@ -24,14 +25,14 @@ _TYPES: Final[Mapping[str, Callable[[str, ExporterConfig, ThrottledLog, _Via, _W
 
 
 def build_exporters(
-    configs: Mapping[str, ExporterConfig], log: ThrottledLog, via: _Via = lambda: "", write: _Write = print
+    configs: Mapping[str, ExporterConfig], log: ThrottledLog, via: _Via = lambda _: "", write: _Write = print
 ) -> list[Exporter]:
     """Create the configured exporters; none is started.
 
     Parameters:
         configs: configuration by name; the type is the part of the name before a slash.
         log: logs the replies of backends.
-        via: names the collectors that a request has gone through, for the header ``hops.HEADER``.
+        via: names the collectors that a request of a signal has gone through, for the header ``hops.HEADER``.
         write: receives the lines of debug exporters.
 
     Raises:

@@ -46,14 +46,14 @@ class OtlpGrpcExporter:
         config: ``endpoint`` is ``host:port`` (TLS unless ``tls.insecure``), ``http://host:port`` (plain text),
             ``https://host:port`` (TLS) or any other gRPC target.
         log: for replies that cannot be read.
-        via: names the collectors that a request has gone through.
+        via: names the collectors that a request of a signal has gone through.
 
     Raises:
         ValueError: the endpoint is a URL with a path, or a TLS file cannot be read.
     """
 
     def __init__(
-        self, name: str, config: ExporterConfig, log: ThrottledLog, *, via: Callable[[], str] = lambda: ""
+        self, name: str, config: ExporterConfig, log: ThrottledLog, *, via: Callable[[Signal], str] = lambda _: ""
     ) -> None:
         self._via = via
         self.name = name
@@ -87,7 +87,7 @@ class OtlpGrpcExporter:
 
     async def export(self, batch: Batch) -> ExportResult:
         """Make one attempt. Raises as ``Exporter.export``."""
-        via = self._via()
+        via = self._via(batch.signal)
         metadata = (*self._metadata, (HEADER, via)) if via else self._metadata
         call = self._methods[batch.signal](batch.data, timeout=self._config.timeout_s, metadata=metadata)
         try:

@@ -48,7 +48,7 @@ class OtlpHttpExporter:
         log: for replies that cannot be read.
         urls: URL of each signal, instead of the ones the endpoint gives.
         headers: sent with every request, beneath the configured ones.
-        via: names the collectors that a request has gone through.
+        via: names the collectors that a request of a signal has gone through.
 
     Raises:
         ValueError: a TLS file cannot be used; names the key.
@@ -62,7 +62,7 @@ class OtlpHttpExporter:
         *,
         urls: Mapping[Signal, str] | None = None,
         headers: Mapping[str, str] | None = None,
-        via: Callable[[], str] = lambda: "",
+        via: Callable[[Signal], str] = lambda _: "",
     ) -> None:
         self._via = via
         self.name = name
@@ -113,7 +113,7 @@ class OtlpHttpExporter:
     async def _post(self, batch: Batch) -> tuple[httpx.Response, bytes]:
         if self._client is None:
             raise RuntimeError(f"exporter {self.name} is not started")
-        data, via = batch.data, self._via()
+        data, via = batch.data, self._via(batch.signal)
         hops = {HEADER: via} if via else None
         if self._gzip:
             # Off the loop: zlib lets other threads run, and a large batch takes milliseconds.

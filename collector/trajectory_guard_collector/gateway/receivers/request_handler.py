@@ -149,7 +149,7 @@ class RequestHandler:
         self._usual_size += _SIZE_WEIGHT * (len(data) - self._usual_size)
         max_elements, max_fields = self._bounds
         items = await in_turns(count(signal, data, max_elements=max_elements, max_fields=max_fields))
-        if via and self._hops.comes_back(via):
+        if via and self._hops.comes_back(signal, via):
             return self._reject_own(signal, items)
         batch = Batch(signal, data, items)
         task = asyncio.ensure_future(self._hand_over(batch))
