@@ -34,7 +34,7 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.gates.arguments import check_gate_arguments
 from trajectory_guard.gates.branches import as_begun, follow_branch, follow_branch_below, note_request
 from trajectory_guard.gates.gate import Gate, GateDecision, current_trace
-from trajectory_guard.gates.langgraph_internals import CONFIG_KEY_CHECKPOINTER
+from trajectory_guard.gates.langgraph_internals import CONFIG_KEY_CHECKPOINTER, CONFIG_KEY_TASK_ID
 from trajectory_guard.gates.loop_error import LoopDetectedError
 from trajectory_guard.gates.messages import (
     MARK,
@@ -134,7 +134,10 @@ class GraphGate:
         has_saver = has_checkpointer(config)
         thread_id = thread_id_of(config)
         if thread_id is not None and (instance := namespace_of(config)):
-            follow_branch_below(self.gate.board, thread_id, instance, as_messages(messages), status or {})
+            follow_branch_below(
+                self.gate.board, thread_id, instance, as_messages(messages), status or {},
+                place=place_of(config), task=str(configurable_of(config).get(CONFIG_KEY_TASK_ID) or ""),
+            )  # fmt: skip
         elif thread_id is not None:
             messages = as_messages(messages)
             follow_branch(self.gate.board, thread_id, messages, status or {}, has_saver=has_saver)
@@ -331,6 +334,12 @@ def namespace_of(config: Mapping[str, Any]) -> str:
     """The (sub-)graph run that a node belongs to: the path of tasks that lead to it, empty at the top."""
     path = configurable_of(config).get("checkpoint_ns") or ""
     return bounded_name(str(path).rpartition("|")[0])
+
+
+def place_of(config: Mapping[str, Any]) -> str:
+    """The place of a task in its graph: super-step, and node or number of the ``Send``; empty if unknown."""
+    metadata = config.get("metadata") or {}
+    return f"{metadata['langgraph_step']}|{metadata.get('langgraph_path')}" if "langgraph_step" in metadata else ""
 
 
 def something_happened(messages: Sequence[Any]) -> bool:
