@@ -35,8 +35,8 @@ from trajectory_guard import (
     guarded_stream,
 )
 from trajectory_guard.cli.demo.scripted import Policy, ScriptedChatModel
-from trajectory_guard.gates.agent_node import MEMORY
 from trajectory_guard.gates.compiled import guard_compiled
+from trajectory_guard.gates.own_keys import MEMORY
 
 from .agents import TASK, agent_node, async_context, calls, new_board, rounds, thread
 

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from functools import cached_property, partial
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -22,7 +22,6 @@ try:
     from langchain_core.messages import RemoveMessage
     from langchain_core.runnables import Runnable, RunnableConfig
     from langchain_core.runnables.config import ensure_config
-    from langgraph.channels import BinaryOperatorAggregate
     from langgraph.errors import ParentCommand
     from langgraph.graph import END
     from langgraph.graph.message import REMOVE_ALL_MESSAGES
@@ -30,7 +29,6 @@ try:
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
     raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
 
-from trajectory_guard.gates.boundaries import STATE
 from trajectory_guard.gates.gate import GateDecision
 from trajectory_guard.gates.graph_gate import ENDINGS, INTENDED, GraphGate, get
 from trajectory_guard.gates.langgraph_internals import (
@@ -46,43 +44,9 @@ from trajectory_guard.gates.langgraph_internals import (
 )
 from trajectory_guard.gates.messages import is_guard_message
 from trajectory_guard.gates.open_decisions import OpenDecisions
+from trajectory_guard.gates.own_keys import MEMORY, split_status
 
-MAX_SCRATCHPAD: Final = 20
-MEMORY: Final = "trajectory_guard_memory"
-"""State key with the data that a gate needs to go on in another process; checkpointed, in no stream and no result."""
-_REMEMBERED: Final = (
-    "state", "calls", "called_in", "recent", "nudges_given", "nudged_run", "nudge_digests", "advice_digests",
-    "collector_step", "collector_hand", STATE,
-)  # fmt: skip
 Write = tuple[str, Any]
-
-
-def bounded_append(before: list[Any] | None, new: list[Any] | None) -> list[Any]:
-    """Reducer: append, keeping the newest ``MAX_SCRATCHPAD`` entries."""
-    return [*(before or []), *(new or [])][-MAX_SCRATCHPAD:]
-
-
-def replace(before: Any, new: Any) -> Any:
-    """Reducer: the new value, unless a tool hands on the status of an agent that it has called."""
-    return before if getattr(new, "was_read", False) else new
-
-
-def guard_channels() -> dict[str, BinaryOperatorAggregate[Any]]:
-    """The state keys of a gate: two to read, one for itself."""
-    channels: dict[str, BinaryOperatorAggregate[Any]] = {
-        "loop_status": BinaryOperatorAggregate(dict, replace),
-        "trajectory_scratchpad": BinaryOperatorAggregate(list, bounded_append),
-        MEMORY: BinaryOperatorAggregate(dict, replace),
-    }
-    for key, channel in channels.items():
-        channel.key = key
-    return channels
-
-
-def split_status(status: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split a status into the keys for the user's ``loop_status`` and the keys that only the gate needs."""
-    shown = {key: value for key, value in status.items() if key not in _REMEMBERED}
-    return shown, {key: value for key, value in status.items() if key in _REMEMBERED}
 
 
 class GuardedNode(PregelNode):

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, get_args
 from trajectory_guard.extras import missing
 
 try:
+    from langgraph.channels import LastValue
     from langgraph.graph.state import CompiledStateGraph
     from langgraph.prebuilt import ToolNode
     from langgraph.pregel import Pregel
@@ -28,13 +29,14 @@ from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.config_keys import Mode
 from trajectory_guard.core.text import nearest
-from trajectory_guard.gates.agent_node import MEMORY, GuardedNode, guard_channels, split_status, way_back
+from trajectory_guard.gates.agent_node import GuardedNode, way_back
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.gates.graph_gate import ENDINGS, Ending, GraphGate, NudgeRole
 from trajectory_guard.gates.langgraph_internals import PregelNode
 from trajectory_guard.gates.nested import CoveringNode, Nested, follow, graphs_in
 from trajectory_guard.gates.node_cache import without_gates
 from trajectory_guard.gates.open_decisions import OpenDecisions
+from trajectory_guard.gates.own_keys import DECLARED, MEMORY, guard_channels, split_status
 from trajectory_guard.gates.private_state import StatusChannel
 from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.rewire import (
@@ -46,6 +48,7 @@ from trajectory_guard.gates.rewire import (
     check_own_keys,
     check_way,
     find_way,
+    may_hold_own,
     sub_graphs,
 )
 from trajectory_guard.gates.state_keys import takes_whole_list
@@ -246,6 +249,7 @@ def _install(graph: Compiled, way: Way, gate: GraphGate, nested: Nested) -> None
             guarded = CoveringNode(guarded, nested, entered_guarded=bool(way.agents))
         graph.nodes[name] = GuardedNode(guarded, own, decisions) if name in way.agents else guarded
     graph.cache = without_gates(graph.cache)
+    _take_several(graph)
     if way.agents:
         _add_channels(graph)
 
@@ -273,6 +277,14 @@ def _add_channels(graph: Compiled) -> None:
     foreign = _foreign(graph)
     for name in ("_state_mapper", "_output_mapper"):
         setattr(graph, name, _without(foreign, getattr(graph, name, None)))
+
+
+def _take_several(graph: Compiled) -> None:
+    """Let declared keys of the gate's take the values of agents and sub-graphs that run side by side."""
+    for key, kind in DECLARED.items():
+        declared = graph.channels.get(key)
+        if type(declared) is LastValue and may_hold_own(key, declared.typ):
+            graph.channels[key] = kind(declared.typ, key)
 
 
 def _foreign(graph: Compiled) -> set[str]:

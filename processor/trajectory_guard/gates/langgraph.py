@@ -23,7 +23,6 @@ from typing_extensions import TypedDict
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.text import nearest
-from trajectory_guard.gates.agent_node import MAX_SCRATCHPAD, bounded_append, replace
 from trajectory_guard.gates.compiled import guard_builder
 from trajectory_guard.gates.graph_gate import (
     ENDINGS,
@@ -36,6 +35,7 @@ from trajectory_guard.gates.graph_gate import (
     thread_id_of,
 )
 from trajectory_guard.gates.loop_error import LoopDetectedError
+from trajectory_guard.gates.own_keys import MAX_SCRATCHPAD, bounded_append, replace
 from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.rewire import GraphShapeError
 from trajectory_guard.gates.state_keys import BRANCH, channels_of, takes_whole_list

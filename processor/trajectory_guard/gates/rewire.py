@@ -258,13 +258,18 @@ def check_own_keys(schemas: Iterable[Any]) -> None:
     """
     for schema in schemas:
         hints = _hints_of(schema)
-        for key, (kind, own) in _OWN_KEYS.items():
-            if key in hints and not _may_hold(kind, hints[key]):
+        for key, (_, own) in _OWN_KEYS.items():
+            if key in hints and not may_hold_own(key, hints[key]):
                 raise GraphShapeError(
                     f"the state holds {_shown(hints[key])} under {key!r}, where a gate writes {own}: one would "
                     "overwrite the other. Rename that key of the state, as the gate's cannot be renamed; to read what "
                     "the gate writes, declare it as in trajectory_guard.AgentState"
                 )
+
+
+def may_hold_own(key: str, annotation: Any) -> bool:
+    """Whether a state key of this type can hold what a gate writes under ``key``."""
+    return _may_hold(_OWN_KEYS[key][0], annotation)
 
 
 def _may_hold(kind: type, annotation: Any) -> bool:
