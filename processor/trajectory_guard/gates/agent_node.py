@@ -42,6 +42,7 @@ from trajectory_guard.gates.langgraph_internals import (
     RunnableSeq,
     StreamMessagesHandler,
 )
+from trajectory_guard.gates.message_form import Form
 from trajectory_guard.gates.messages import is_guard_message
 from trajectory_guard.gates.open_decisions import OpenDecisions
 from trajectory_guard.gates.own_keys import MEMORY, split_status
@@ -206,7 +207,7 @@ class GuardedAgent(Runnable[Any, Any]):
             try:
                 for key, value in writes:
                     if key == gate.messages_key:
-                        gate.wrote(_joined(before, value, gate.whole_list), status, config)
+                        gate.wrote(_joined(before, value, gate.form), status, config)
             except Exception:
                 gate.gate.contain()
             send(writes)
@@ -232,9 +233,7 @@ class GuardedAgent(Runnable[Any, Any]):
         gate = self._gate
         said = [gate.closing(decision, messages)]
         goto = END if gate.on_stop in ENDINGS else gate.on_stop
-        command: Command[Any] = Command(
-            goto=goto, update={gate.messages_key: [*messages, *said] if gate.whole_list else said}
-        )
+        command: Command[Any] = Command(goto=goto, update={gate.messages_key: gate.written([*messages, *said], said)})
         policy = getattr(self._plain, "trace_policy", None)  # what the node lets traces record; newer than 1.2.0
         stand_in = RunnableSeq(
             RunnableCallable(lambda state: command, trace=False),
@@ -251,13 +250,13 @@ def _status_in(config: RunnableConfig) -> dict[str, Any]:
     return {**(kept.get("loop_status") or {}), **(kept.get(MEMORY) or {})}
 
 
-def _joined(before: Sequence[Any], written: Any, whole_list: bool) -> list[Any]:
+def _joined(before: Sequence[Any], written: Any, form: Form) -> list[Any]:
     """All messages, after a node has written some of them."""
     value = written.value if isinstance(written, Overwrite) else written
     new = value if isinstance(value, list) else [value]
     kept = [one for one in new if not isinstance(one, RemoveMessage)]
     known = {getattr(one, "id", None) for one in kept} - {None}
-    return kept if whole_list else [*(one for one in before if getattr(one, "id", None) not in known), *kept]
+    return kept if form == "whole" else [*(one for one in before if getattr(one, "id", None) not in known), *kept]
 
 
 def _is_entry(config: Mapping[str, Any]) -> bool:
@@ -291,7 +290,7 @@ class _Writes:
         self._written: Sequence[Any] = ()
         configurable = config["configurable"]
         self._send: Callable[[list[Write]], None] = configurable[CONFIG_KEY_SEND]
-        self._key, self._whole_list = gate.messages_key, gate.whole_list
+        self._key = gate.messages_key
         self._shown, self._new = shown, new
         status, memory = split_status(decision.status)
         self._own: list[Write] = [("loop_status", status), (MEMORY, memory)]
@@ -317,9 +316,7 @@ class _Writes:
         for key, value in writes:
             if key == self._key:
                 self._written = value if isinstance(value, list) else [value]
-            if key == self._key and self._new:
-                value, self._new = self._with_nudge(value), []
-            out.append((key, value))
+            out += self._with_nudge(value) if key == self._key and self._new else [(key, value)]
         if self._own and self._written and self._gate.keeps_cursor:
             self._record()
         return [*out, *self._own]
@@ -327,7 +324,7 @@ class _Writes:
     def _record(self) -> None:
         """Enter what the node requests in the cursor, and save the cursor with it."""
         own = dict(self._own)
-        messages = _joined(self._shown, self._written, self._whole_list)
+        messages = _joined(self._shown, self._written, self._gate.form)
         found = self._gate.wrote(messages, {**own["loop_status"], **own[MEMORY]}, self.config)
         for key, more in zip(("loop_status", MEMORY), split_status(found), strict=True):
             own[key] = {**own[key], **more}
@@ -354,23 +351,34 @@ class _Writes:
         """A sub-graph hands over by a command that LangGraph writes without this writer: the nudge has to be in it."""
         if not self._new or not isinstance(command.update, dict) or self._key not in command.update:
             return command
-        update = {**command.update, self._key: self._with_nudge(command.update[self._key])}
-        self._new = []
-        return dataclasses.replace(command, update=update)
+        writes: list[Write] = []
+        for key, value in command.update.items():
+            writes += self._with_nudge(value) if key == self._key else [(key, value)]
+        return dataclasses.replace(command, update=dict(writes) if len(writes) == len(command.update) else writes)
 
     def _finish(self) -> None:
         """The node wrote no messages, or nothing at all."""
         if self._new:
-            self([(self._key, self._shown if self._whole_list else self._new)])
+            written, self._new = self._gate.written(self._shown, self._new), []
+            self([(self._key, written)])
         elif self._own:
             self([])
 
-    def _with_nudge(self, value: Any) -> Any:
+    def _with_nudge(self, value: Any) -> list[Write]:
+        """The write of the node's messages with the nudge, which is given with it; or one of its own in front of it."""
+        if not isinstance(value, (list, Overwrite)) and self._gate.form == "one":
+            writes = [(self._key, self._new[0]), (self._key, value)]
+        else:
+            writes = [(self._key, self._joined_with_nudge(value))]
+        self._new = []
+        return writes
+
+    def _joined_with_nudge(self, value: Any) -> Any:
         if isinstance(value, Overwrite):
             return Overwrite(self._with_nudge_in(list(value.value)))
         if not isinstance(value, list):
             return [*self._new, value]
-        if self._whole_list or any(_removes_all(message) for message in value):
+        if self._gate.form == "whole" or any(_removes_all(message) for message in value):
             return self._with_nudge_in(value)
         return value if self._is_in(value) else [*self._new, *value]
 

@@ -51,7 +51,6 @@ from trajectory_guard.gates.rewire import (
     may_hold_own,
     sub_graphs,
 )
-from trajectory_guard.gates.state_keys import takes_whole_list
 from trajectory_guard.gates.state_of import StateOf
 from trajectory_guard.gates.status import statuses
 from trajectory_guard.gates.tool_gate import ToolGate
@@ -236,8 +235,7 @@ def _guardable(builder: Builder, nested: Nested) -> bool:
 
 def _install(graph: Compiled, way: Way, gate: GraphGate, nested: Nested) -> None:
     """Put the gate before the agents of a graph, and others into its sub-graphs."""
-    own, decisions = copy.copy(gate), OpenDecisions()
-    own.whole_list = takes_whole_list(graph.channels.get(gate.messages_key))
+    own, decisions = gate.writing_to(graph.channels.get(gate.messages_key)), OpenDecisions()
     own.witness = gate.keeps_cursor and all(isinstance(graph.nodes[name].bound, ToolNode) for name in way.tools)
     for name, node in graph.nodes.items():
         guarded = _with_guarded_sub_graph(node, nested, entered_guarded=bool(way.agents))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import copy
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -36,6 +37,7 @@ from trajectory_guard.gates.branches import as_begun, follow_branch, follow_bran
 from trajectory_guard.gates.gate import Gate, GateDecision, current_trace
 from trajectory_guard.gates.langgraph_internals import CONFIG_KEY_CHECKPOINTER, CONFIG_KEY_TASK_ID
 from trajectory_guard.gates.loop_error import LoopDetectedError
+from trajectory_guard.gates.message_form import Form, as_written, form_of
 from trajectory_guard.gates.messages import (
     MARK,
     MAX_LOOK_BACK,
@@ -108,10 +110,33 @@ class GraphGate:
         self.on_stop = on_stop
         self.nudge_role = nudge_role
         self.messages_key = messages_key
-        self.whole_list = whole_list
+        self._channel: Any = None
+        self._form: Form | None = "whole" if whole_list else "new"
         self.state_of = state_of
         self.refuse = RefusalRules.of(refuse_pointless)
         self.witness = False
+
+    # --- the messages of the state -----------------------------------------------------------------------------
+
+    def writing_to(self, channel: Any) -> GraphGate:
+        """A copy of this gate for the channel that keeps the messages; None leaves it as it is."""
+        own = copy.copy(self)
+        if channel is not None and self._form != "whole":
+            own._channel, own._form = channel, None
+        return own
+
+    @property
+    def form(self) -> Form:
+        """The form in which messages are written. It is found out where a message of the guard's is due."""
+        if self._form is None:
+            self._form = form_of(self._channel)
+        return self._form
+
+    def written(self, shown: Sequence[Any], new: list[Any]) -> Any:
+        """As ``as_written``, in the form of this gate's channel."""
+        return as_written(self.form, shown, new)
+
+    # --- decisions ---------------------------------------------------------------------------------------------
 
     def decide(self, messages: Sequence[Any], status: Any, config: Mapping[str, Any], state: Any) -> GateDecision:
         """Decide on the run that ``config`` belongs to: its thread, and the (sub-)graph of its checkpoint namespace.
@@ -291,7 +316,7 @@ class GraphGate:
             self.nudge_role == "tool"
             and is_tool_message(last)
             and isinstance(last.content, str)
-            and (last.id or self.whole_list)
+            and (self.form == "whole" or (last.id and self.form == "new"))
         ):
             longer = last.model_copy(update={"content": f"{last.content}\n\n{text}"})
             return [*messages[:-1], longer], [longer]  # reducers replace the message with this id
