@@ -20,7 +20,6 @@ try:
         HumanMessage,
         SystemMessage,
         ToolMessage,
-        convert_to_messages,
         message_chunk_to_message,
     )
     from langchain_core.runnables.config import var_child_runnable_config
@@ -48,6 +47,7 @@ from trajectory_guard.gates.messages import (
     turn_of,
     with_shown,
 )
+from trajectory_guard.gates.plain_messages import PlainMessages
 from trajectory_guard.gates.quality import has_advice
 from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.state_of import StateOf, read_state
@@ -61,6 +61,7 @@ ENDINGS: Final[tuple[str, ...]] = get_args(Ending)
 INTENDED: Final = (LoopDetectedError, GraphBubbleUp)
 """Exceptions by which a gate ends a run, or LangGraph waits or hands over. Any other one is an error of the gate's."""
 _WHOLE: Final = frozenset((AIMessage, HumanMessage, SystemMessage, ToolMessage))
+_PLAIN: Final = PlainMessages()
 
 
 class Outcome(NamedTuple):
@@ -399,7 +400,7 @@ def _converted(messages: Sequence[Any]) -> Sequence[Any]:
     kinds = set(map(type, messages))
     if not all(issubclass(kind, BaseMessage) for kind in kinds):
         try:
-            messages = convert_to_messages(messages)
+            messages = _PLAIN.converted(messages)
         except Exception as error:
             named = ", ".join(sorted(kind.__name__ for kind in kinds))
             raise TypeError(f"messages are expected in the state, got {named}") from error
