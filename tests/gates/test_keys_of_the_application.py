@@ -122,6 +122,24 @@ def test_the_scratchpad_is_a_list() -> None:
         check_own_keys([type("State", (), {"__annotations__": {"trajectory_scratchpad": str}})])
 
 
+class OfTexts(BaseModel):
+    messages: Annotated[list[Any], add_messages] = []
+    loop_status: dict[str, str] = {}
+
+
+class AlsoOfTexts(MessagesState):
+    loop_status: dict[str, str]
+
+
+# Found: the node after the first decision failed with a ValidationError.
+def test_a_state_that_is_validated_has_to_take_the_values_of_the_status() -> None:
+    with pytest.raises(GraphShapeError, match=r"the state holds dict\[str, str\] under 'loop_status'"):
+        apply_guard(agent_builder(works(2), state=OfTexts), board=new_board())
+
+    graph = apply_guard(agent_builder(works(2), state=AlsoOfTexts), board=new_board()).compile()
+    assert graph.invoke(TASK)["loop_status"]["status"] == "ok"
+
+
 # --- keys that are declared to be read -------------------------------------------------------------------------------
 
 
