@@ -5,7 +5,7 @@ And graph runs side by side in one trace, whose spans do not tell which run they
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
@@ -37,7 +37,7 @@ class Branches:
         self.begun: BoundedTable[str, bool] = BoundedTable(_MAX_TRACES)
         self.crowded: BoundedTable[str, bool] = BoundedTable(_MAX_TRACES)
         self.requests: BoundedTable[tuple[str, bytes], str] = BoundedTable(_MAX_REQUESTS)
-        self.read_below: BoundedTable[tuple[str, str], tuple[ReadCall, ...]] = BoundedTable(_MAX_NESTED)
+        self.read_below: BoundedTable[tuple[str, str], deque[ReadCall]] = BoundedTable(_MAX_NESTED)
         self.entered_below: BoundedTable[tuple[str, str], tuple[str, str]] = BoundedTable(_MAX_NESTED)
 
     def last_read(self, trajectory_id: str) -> ReadCall | None:
@@ -180,9 +180,10 @@ class Branches:
 
     def note_read_below(self, trajectory_id: str, instance: str, read: Sequence[ReadCall]) -> None:
         """Remember the newest calls that a gate has read of a nested agent."""
-        with self._table.lock:
-            before = self.read_below.get((trajectory_id, instance), ())
-            self.read_below[trajectory_id, instance] = (*before, *read)[-MAX_READ:]
+        known = self.read_below.get((trajectory_id, instance))
+        if known is None:
+            known = self.read_below[trajectory_id, instance] = deque(maxlen=MAX_READ)
+        known.extend(read)
 
     def starts_below(self, trajectory_id: str, instance: str, place: str, task: str) -> bool:
         """Note the task that a gate decides on; whether the sub-graph has started from scratch since the one before.
@@ -191,12 +192,11 @@ class Branches:
             place: of the task in its sub-graph. In one execution no other task has it, and none keeps its name in the
                 next, unless that goes on from a checkpoint.
         """
-        with self._table.lock:
-            first = self.entered_below.get((trajectory_id, instance))
-            if first is not None and (first[0] != place or first[1] == task):
-                return False
-            self.entered_below[trajectory_id, instance] = (place, task)
-            return first is not None
+        first = self.entered_below.get((trajectory_id, instance))
+        if first is not None and (first[0] != place or first[1] == task):
+            return False
+        self.entered_below[trajectory_id, instance] = (place, task)
+        return first is not None
 
     def go_back_below(self, trajectory_id: str, instance: str) -> None:
         """Forget the runs of an agent in a sub-graph: it starts from scratch, or from a checkpoint before them."""

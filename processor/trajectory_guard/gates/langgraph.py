@@ -170,8 +170,9 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
             return Command(goto=self.agent)
 
     def _command(self, outcome: Outcome, messages: Sequence[Any], config: Mapping[str, Any]) -> Command[Any]:
-        decision, nudge, ends = outcome
-        gate = self._gate.writing_to(channels_of(config).get(self._gate.messages_key))
+        gate, (decision, nudge, ends) = self._gate, outcome
+        if ends or nudge is not None:
+            gate = gate.writing_to(channels_of(config).get(gate.messages_key))
         update: dict[str, Any] = {
             "trajectory_scratchpad": decision.scratchpad,
             "loop_status": decision.status,
