@@ -5,7 +5,7 @@ And graph runs side by side in one trace, whose spans do not tell which run they
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
@@ -19,7 +19,7 @@ from trajectory_guard.quality.board import clear_flags
 
 _MAX_REQUESTS: Final = 4_096
 _MAX_TRACES: Final = 1_024
-_MAX_NESTED: Final = 1_024
+_MAX_NESTED: Final = 4_096
 
 
 class Branches:
@@ -27,8 +27,8 @@ class Branches:
 
     Attributes:
         requests: label of the model turn by trajectory (or trace) and call id, as gates have seen the calls requested.
-        read_below: newest call that a gate has read, by trajectory and instance, of agents in sub-graphs whose name is
-            the same in every branch (``checkpointer=True``).
+        read_below: newest calls that a gate has read, by trajectory and instance, of agents in sub-graphs.
+        entered_below: place and task in which a gate has first seen them, likewise; see ``starts_below``.
         begun: traces in which a gate has seen a graph run begin; crowded: those in which several have begun.
     """
 
@@ -37,7 +37,8 @@ class Branches:
         self.begun: BoundedTable[str, bool] = BoundedTable(_MAX_TRACES)
         self.crowded: BoundedTable[str, bool] = BoundedTable(_MAX_TRACES)
         self.requests: BoundedTable[tuple[str, bytes], str] = BoundedTable(_MAX_REQUESTS)
-        self.read_below: BoundedTable[tuple[str, str], ReadCall] = BoundedTable(_MAX_NESTED)
+        self.read_below: BoundedTable[tuple[str, str], deque[ReadCall]] = BoundedTable(_MAX_NESTED)
+        self.entered_below: BoundedTable[tuple[str, str], tuple[str, str]] = BoundedTable(_MAX_NESTED)
 
     def last_read(self, trajectory_id: str) -> ReadCall | None:
         """The newest call that a gate has read from the messages of the agent at the top; None before the first."""
@@ -169,9 +170,7 @@ class Branches:
             left = [one for one in entry.read_calls if one.step_id not in kept]
             entry.read_calls = tuple([one for one in entry.read_calls if one not in left])
             for one in left:
-                entry.message_steps.forget(call_key(one.step_id))
-                if one.call_id is not None:
-                    entry.message_calls.forget(call_key(one.call_id))
+                entry.forget_read(one)
             entry.calls.clear()
             entry.call_runs.clear()
             entry.recent = ()
@@ -179,18 +178,41 @@ class Branches:
             entry.awaiting_state.clear()
             clear_flags(entry)
 
+    def note_read_below(self, trajectory_id: str, instance: str, read: Sequence[ReadCall]) -> None:
+        """Remember the newest calls that a gate has read of a nested agent."""
+        known = self.read_below.get((trajectory_id, instance))
+        if known is None:
+            known = self.read_below[trajectory_id, instance] = deque(maxlen=MAX_READ)
+        known.extend(read)
+
+    def starts_below(self, trajectory_id: str, instance: str, place: str, task: str) -> bool:
+        """Note the task that a gate decides on; whether the sub-graph has started from scratch since the one before.
+
+        Parameters:
+            place: of the task in its sub-graph. In one execution no other task has it, and none keeps its name in the
+                next, unless that goes on from a checkpoint.
+        """
+        first = self.entered_below.get((trajectory_id, instance))
+        if first is not None and (first[0] != place or first[1] == task):
+            return False
+        self.entered_below[trajectory_id, instance] = (place, task)
+        return first is not None
+
     def go_back_below(self, trajectory_id: str, instance: str) -> None:
-        """Forget the runs of an agent in a sub-graph: a checkpoint from before them is resumed once more."""
-        self.read_below.pop((trajectory_id, instance), None)
+        """Forget the runs of an agent in a sub-graph: it starts from scratch, or from a checkpoint before them."""
+        left = self.read_below.pop((trajectory_id, instance), ())
         entry = self._table.find(trajectory_id)
         if entry is None:
             return
         with entry.lock:
-            for run in {*entry.state.runs, *entry.flags}:
-                if run.startswith(f"{instance}/"):
+            for run in {*entry.state.runs, *entry.state.model_calls, *entry.flags}:
+                if run == instance or run.startswith(f"{instance}/"):
                     self._table.engine.end_run(entry.state, run)
                     entry.state.runs.pop(run, None)
                     entry.flags.pop(run, None)
+                    entry.release_awaiting(run)
+            for one in left:  # models that number their calls anew give them the same ids
+                entry.forget_read(one)
 
     # --- graph runs side by side ----------------------------------------------------------------------------------
 

@@ -427,6 +427,12 @@ class Entry:
         """Remember a call that a gate has read."""
         self.read_calls = (*self.read_calls[1 - max(MAX_READ, self.room) :], call)
 
+    def forget_read(self, call: ReadCall) -> None:
+        """Forget that a gate has read a call: it lies in a branch, or an execution, that was left."""
+        self.message_steps.forget(call_key(call.step_id))
+        if call.call_id is not None:
+            self.message_calls.forget(call_key(call.call_id))
+
     def runs_of(self, key: bytes) -> tuple[str, ...]:
         """Labels of the runs in which spans have reported a call with this id; several agents may use it."""
         return self.call_runs.get(key, _NO_LABEL)

@@ -34,10 +34,10 @@ from pydantic import BaseModel, Field
 
 from trajectory_guard import TrajectoryGuardMiddleware, TrajectoryGuardNode, apply_guard, guarded_invoke
 from trajectory_guard.cli.demo.scripted import Policy, ScriptedChatModel
-from trajectory_guard.gates.agent_node import MEMORY
 from trajectory_guard.gates.compiled import guard_compiled
 from trajectory_guard.gates.graph_gate import namespace_of
 from trajectory_guard.gates.messages import is_guard_message
+from trajectory_guard.gates.own_keys import MEMORY
 
 from .agents import (
     NUDGED_THEN_FINISHED,

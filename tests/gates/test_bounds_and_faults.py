@@ -14,8 +14,8 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.prebuilt import ToolNode
 
 from trajectory_guard import AgentState, FlagBoard, apply_guard
-from trajectory_guard.gates.agent_node import MEMORY
 from trajectory_guard.gates.langgraph import MAX_SCRATCHPAD
+from trajectory_guard.gates.own_keys import MEMORY
 
 from .agents import (
     NUDGED_THEN_STOPPED,

@@ -18,8 +18,8 @@ from langgraph.types import CachePolicy
 
 from trajectory_guard import apply_guard, guarded_invoke
 from trajectory_guard.cli.demo.scripted import Policy
-from trajectory_guard.gates.agent_node import MEMORY
 from trajectory_guard.gates.node_cache import CacheWithoutGates, without_gates
+from trajectory_guard.gates.own_keys import MEMORY
 
 from .agents import (
     NUDGED_THEN_STOPPED,

@@ -19,7 +19,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 
 from trajectory_guard import FlagBoard, TrajectoryGuardMiddleware
 from trajectory_guard.cli.demo.scripted import Policy, ScriptedChatModel
-from trajectory_guard.gates.agent_node import MEMORY
+from trajectory_guard.gates.own_keys import MEMORY
 from trajectory_guard.gates.private_state import RememberingStatus, StatusChannel
 
 from .agents import (

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from functools import cached_property, partial
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -22,7 +22,6 @@ try:
     from langchain_core.messages import RemoveMessage
     from langchain_core.runnables import Runnable, RunnableConfig
     from langchain_core.runnables.config import ensure_config
-    from langgraph.channels import BinaryOperatorAggregate
     from langgraph.errors import ParentCommand
     from langgraph.graph import END
     from langgraph.graph.message import REMOVE_ALL_MESSAGES
@@ -30,7 +29,6 @@ try:
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
     raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
 
-from trajectory_guard.gates.boundaries import STATE
 from trajectory_guard.gates.gate import GateDecision
 from trajectory_guard.gates.graph_gate import ENDINGS, INTENDED, GraphGate, get
 from trajectory_guard.gates.langgraph_internals import (
@@ -44,45 +42,12 @@ from trajectory_guard.gates.langgraph_internals import (
     RunnableSeq,
     StreamMessagesHandler,
 )
+from trajectory_guard.gates.message_form import Form
 from trajectory_guard.gates.messages import is_guard_message
 from trajectory_guard.gates.open_decisions import OpenDecisions
+from trajectory_guard.gates.own_keys import MEMORY, split_status
 
-MAX_SCRATCHPAD: Final = 20
-MEMORY: Final = "trajectory_guard_memory"
-"""State key with the data that a gate needs to go on in another process; checkpointed, in no stream and no result."""
-_REMEMBERED: Final = (
-    "state", "calls", "called_in", "recent", "nudges_given", "nudged_run", "nudge_digests", "advice_digests",
-    "collector_step", "collector_hand", STATE,
-)  # fmt: skip
 Write = tuple[str, Any]
-
-
-def bounded_append(before: list[Any] | None, new: list[Any] | None) -> list[Any]:
-    """Reducer: append, keeping the newest ``MAX_SCRATCHPAD`` entries."""
-    return [*(before or []), *(new or [])][-MAX_SCRATCHPAD:]
-
-
-def replace(before: Any, new: Any) -> Any:
-    """Reducer: the new value, unless a tool hands on the status of an agent that it has called."""
-    return before if getattr(new, "was_read", False) else new
-
-
-def guard_channels() -> dict[str, BinaryOperatorAggregate[Any]]:
-    """The state keys of a gate: two to read, one for itself."""
-    channels: dict[str, BinaryOperatorAggregate[Any]] = {
-        "loop_status": BinaryOperatorAggregate(dict, replace),
-        "trajectory_scratchpad": BinaryOperatorAggregate(list, bounded_append),
-        MEMORY: BinaryOperatorAggregate(dict, replace),
-    }
-    for key, channel in channels.items():
-        channel.key = key
-    return channels
-
-
-def split_status(status: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split a status into the keys for the user's ``loop_status`` and the keys that only the gate needs."""
-    shown = {key: value for key, value in status.items() if key not in _REMEMBERED}
-    return shown, {key: value for key, value in status.items() if key in _REMEMBERED}
 
 
 class GuardedNode(PregelNode):
@@ -242,7 +207,7 @@ class GuardedAgent(Runnable[Any, Any]):
             try:
                 for key, value in writes:
                     if key == gate.messages_key:
-                        gate.wrote(_joined(before, value, gate.whole_list), status, config)
+                        gate.wrote(_joined(before, value, gate.form), status, config)
             except Exception:
                 gate.gate.contain()
             send(writes)
@@ -268,9 +233,7 @@ class GuardedAgent(Runnable[Any, Any]):
         gate = self._gate
         said = [gate.closing(decision, messages)]
         goto = END if gate.on_stop in ENDINGS else gate.on_stop
-        command: Command[Any] = Command(
-            goto=goto, update={gate.messages_key: [*messages, *said] if gate.whole_list else said}
-        )
+        command: Command[Any] = Command(goto=goto, update={gate.messages_key: gate.written([*messages, *said], said)})
         policy = getattr(self._plain, "trace_policy", None)  # what the node lets traces record; newer than 1.2.0
         stand_in = RunnableSeq(
             RunnableCallable(lambda state: command, trace=False),
@@ -287,13 +250,13 @@ def _status_in(config: RunnableConfig) -> dict[str, Any]:
     return {**(kept.get("loop_status") or {}), **(kept.get(MEMORY) or {})}
 
 
-def _joined(before: Sequence[Any], written: Any, whole_list: bool) -> list[Any]:
+def _joined(before: Sequence[Any], written: Any, form: Form) -> list[Any]:
     """All messages, after a node has written some of them."""
     value = written.value if isinstance(written, Overwrite) else written
     new = value if isinstance(value, list) else [value]
     kept = [one for one in new if not isinstance(one, RemoveMessage)]
     known = {getattr(one, "id", None) for one in kept} - {None}
-    return kept if whole_list else [*(one for one in before if getattr(one, "id", None) not in known), *kept]
+    return kept if form == "whole" else [*(one for one in before if getattr(one, "id", None) not in known), *kept]
 
 
 def _is_entry(config: Mapping[str, Any]) -> bool:
@@ -327,7 +290,7 @@ class _Writes:
         self._written: Sequence[Any] = ()
         configurable = config["configurable"]
         self._send: Callable[[list[Write]], None] = configurable[CONFIG_KEY_SEND]
-        self._key, self._whole_list = gate.messages_key, gate.whole_list
+        self._key = gate.messages_key
         self._shown, self._new = shown, new
         status, memory = split_status(decision.status)
         self._own: list[Write] = [("loop_status", status), (MEMORY, memory)]
@@ -353,9 +316,7 @@ class _Writes:
         for key, value in writes:
             if key == self._key:
                 self._written = value if isinstance(value, list) else [value]
-            if key == self._key and self._new:
-                value, self._new = self._with_nudge(value), []
-            out.append((key, value))
+            out += self._with_nudge(value) if key == self._key and self._new else [(key, value)]
         if self._own and self._written and self._gate.keeps_cursor:
             self._record()
         return [*out, *self._own]
@@ -363,7 +324,7 @@ class _Writes:
     def _record(self) -> None:
         """Enter what the node requests in the cursor, and save the cursor with it."""
         own = dict(self._own)
-        messages = _joined(self._shown, self._written, self._whole_list)
+        messages = _joined(self._shown, self._written, self._gate.form)
         found = self._gate.wrote(messages, {**own["loop_status"], **own[MEMORY]}, self.config)
         for key, more in zip(("loop_status", MEMORY), split_status(found), strict=True):
             own[key] = {**own[key], **more}
@@ -390,23 +351,34 @@ class _Writes:
         """A sub-graph hands over by a command that LangGraph writes without this writer: the nudge has to be in it."""
         if not self._new or not isinstance(command.update, dict) or self._key not in command.update:
             return command
-        update = {**command.update, self._key: self._with_nudge(command.update[self._key])}
-        self._new = []
-        return dataclasses.replace(command, update=update)
+        writes: list[Write] = []
+        for key, value in command.update.items():
+            writes += self._with_nudge(value) if key == self._key else [(key, value)]
+        return dataclasses.replace(command, update=dict(writes) if len(writes) == len(command.update) else writes)
 
     def _finish(self) -> None:
         """The node wrote no messages, or nothing at all."""
         if self._new:
-            self([(self._key, self._shown if self._whole_list else self._new)])
+            written, self._new = self._gate.written(self._shown, self._new), []
+            self([(self._key, written)])
         elif self._own:
             self([])
 
-    def _with_nudge(self, value: Any) -> Any:
+    def _with_nudge(self, value: Any) -> list[Write]:
+        """The write of the node's messages with the nudge, which is given with it; or one of its own in front of it."""
+        if not isinstance(value, (list, Overwrite)) and self._gate.form == "one":
+            writes = [(self._key, self._new[0]), (self._key, value)]
+        else:
+            writes = [(self._key, self._joined_with_nudge(value))]
+        self._new = []
+        return writes
+
+    def _joined_with_nudge(self, value: Any) -> Any:
         if isinstance(value, Overwrite):
             return Overwrite(self._with_nudge_in(list(value.value)))
         if not isinstance(value, list):
             return [*self._new, value]
-        if self._whole_list or any(_removes_all(message) for message in value):
+        if self._gate.form == "whole" or any(_removes_all(message) for message in value):
             return self._with_nudge_in(value)
         return value if self._is_in(value) else [*self._new, *value]
 

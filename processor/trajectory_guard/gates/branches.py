@@ -104,24 +104,30 @@ def follow_branch(
     _follow_rewriting(board, trajectory, messages, status)
 
 
-def note_read_below(board: FlagBoard, trajectory: str, instance: str, turn: str | None, newest: StepRecord) -> None:
-    """Remember the newest call of a nested agent, if its sub-graph has one name in every branch."""
-    if _is_in_every_branch(instance):
-        board.branches.read_below[trajectory, instance] = ReadCall(turn, newest.step_id, newest.call_id)
+def note_read_below(
+    board: FlagBoard, trajectory: str, instance: str, turn: str | None, steps: Sequence[StepRecord]
+) -> None:  # fmt: skip
+    """Remember the calls of a nested agent that a gate has read."""
+    read = [ReadCall(turn, step.step_id, step.call_id) for step in steps]
+    board.branches.note_read_below(trajectory, instance, read)
 
 
 def follow_branch_below(
-    board: FlagBoard, trajectory: str, instance: str, messages: Sequence[Any], status: Mapping[str, Any]
+    board: FlagBoard, trajectory: str, instance: str, messages: Sequence[Any], status: Mapping[str, Any], *,
+    place: str, task: str,
 ) -> None:  # fmt: skip
-    """As ``follow_branch``, for a nested agent whose sub-graph keeps its state from one call to the next."""
-    newest = board.branches.read_below.get((trajectory, instance)) if _is_in_every_branch(instance) else None
-    if newest is not None and _is_older(messages, status, newest, has_saver=True):
+    """As ``follow_branch``, for a nested agent.
+
+    Where its sub-graph keeps no state of its own, LangGraph runs it from scratch, under the same name, each time that
+    it runs the node again that calls it: for each answer to a question of that node, or after an error.
+
+    Parameters:
+        place, task: as for ``Branches.starts_below``; empty if unknown.
+    """
+    read = board.branches.read_below.get((trajectory, instance))
+    is_new = bool(place and task) and board.branches.starts_below(trajectory, instance, place, task)
+    if is_new or (read and _is_older(messages, status, read[-1], has_saver=True)):
         board.branches.go_back_below(trajectory, instance)
-
-
-def _is_in_every_branch(instance: str) -> bool:
-    """Whether the name of a sub-graph's run contains no task, as with ``checkpointer=True``."""
-    return ":" not in instance.rpartition("|")[2]
 
 
 def _is_older(messages: Sequence[Any], status: Mapping[str, Any], newest: ReadCall, *, has_saver: bool) -> bool:

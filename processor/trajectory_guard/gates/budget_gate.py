@@ -26,8 +26,9 @@ from trajectory_guard.gates.budgets import Action, BudgetCheck, BudgetExceededEr
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.gates.graph_gate import get, like
 from trajectory_guard.gates.langgraph_internals import RunnableCallable, coerce_to_runnable
+from trajectory_guard.gates.message_form import as_written, form_of
 from trajectory_guard.gates.messages import MARK
-from trajectory_guard.gates.state_keys import channels_of, takes_whole_list
+from trajectory_guard.gates.state_keys import channels_of
 from trajectory_guard.store import FlagBoard
 
 Cheaper = BaseChatModel | str | Mapping[str, Any] | Callable[..., Any]
@@ -102,8 +103,8 @@ class BudgetGate:
         if self._raises or messages is None:
             raise BudgetExceededError(ruling.payload)
         said = [like(messages[-1] if messages else None, refusal_message(ruling))]
-        whole = takes_whole_list(channels_of(config).get(self._key))
-        update: dict[str, Any] = {self._key: [*messages, *said] if whole else said}
+        form = form_of(channels_of(config).get(self._key))
+        update: dict[str, Any] = {self._key: as_written(form, [*messages, *said], said)}
         status = get(state, "loop_status")
         if isinstance(status, Mapping):
             update["loop_status"] = {**status, "budget": ruling.status.to_plain()}

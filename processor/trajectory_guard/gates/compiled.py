@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, get_args
 from trajectory_guard.extras import missing
 
 try:
+    from langgraph.channels import LastValue
     from langgraph.graph.state import CompiledStateGraph
     from langgraph.prebuilt import ToolNode
     from langgraph.pregel import Pregel
@@ -28,13 +29,14 @@ from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.config_keys import Mode
 from trajectory_guard.core.text import nearest
-from trajectory_guard.gates.agent_node import MEMORY, GuardedNode, guard_channels, split_status, way_back
+from trajectory_guard.gates.agent_node import GuardedNode, way_back
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.gates.graph_gate import ENDINGS, Ending, GraphGate, NudgeRole
 from trajectory_guard.gates.langgraph_internals import PregelNode
 from trajectory_guard.gates.nested import CoveringNode, Nested, follow, graphs_in
 from trajectory_guard.gates.node_cache import without_gates
 from trajectory_guard.gates.open_decisions import OpenDecisions
+from trajectory_guard.gates.own_keys import DECLARED, MEMORY, StreamedKeys, guard_channels, split_status
 from trajectory_guard.gates.private_state import StatusChannel
 from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.rewire import (
@@ -46,9 +48,9 @@ from trajectory_guard.gates.rewire import (
     check_own_keys,
     check_way,
     find_way,
+    may_hold_own,
     sub_graphs,
 )
-from trajectory_guard.gates.state_keys import takes_whole_list
 from trajectory_guard.gates.state_of import StateOf
 from trajectory_guard.gates.status import statuses
 from trajectory_guard.gates.tool_gate import ToolGate
@@ -233,8 +235,7 @@ def _guardable(builder: Builder, nested: Nested) -> bool:
 
 def _install(graph: Compiled, way: Way, gate: GraphGate, nested: Nested) -> None:
     """Put the gate before the agents of a graph, and others into its sub-graphs."""
-    own, decisions = copy.copy(gate), OpenDecisions()
-    own.whole_list = takes_whole_list(graph.channels.get(gate.messages_key))
+    own, decisions = gate.writing_to(graph.channels.get(gate.messages_key)), OpenDecisions()
     own.witness = gate.keeps_cursor and all(isinstance(graph.nodes[name].bound, ToolNode) for name in way.tools)
     for name, node in graph.nodes.items():
         guarded = _with_guarded_sub_graph(node, nested, entered_guarded=bool(way.agents))
@@ -246,6 +247,7 @@ def _install(graph: Compiled, way: Way, gate: GraphGate, nested: Nested) -> None
             guarded = CoveringNode(guarded, nested, entered_guarded=bool(way.agents))
         graph.nodes[name] = GuardedNode(guarded, own, decisions) if name in way.agents else guarded
     graph.cache = without_gates(graph.cache)
+    _take_several(graph)
     if way.agents:
         _add_channels(graph)
 
@@ -268,11 +270,19 @@ def _add_channels(graph: Compiled) -> None:
     for key, channel in guard_channels().items():
         graph.channels.setdefault(key, channel)
     shown = [key for key in guard_channels() if key != MEMORY]
-    if isinstance(graph.stream_channels, (list, tuple)):
-        graph.stream_channels = [*dict.fromkeys((*graph.stream_channels, *shown))]
     foreign = _foreign(graph)
+    if isinstance(graph.stream_channels, (list, tuple)):
+        graph.stream_channels = StreamedKeys((*graph.stream_channels, *shown), foreign)
     for name in ("_state_mapper", "_output_mapper"):
         setattr(graph, name, _without(foreign, getattr(graph, name, None)))
+
+
+def _take_several(graph: Compiled) -> None:
+    """Let declared keys of the gate's take the values of agents and sub-graphs that run side by side."""
+    for key, kind in DECLARED.items():
+        declared = graph.channels.get(key)
+        if type(declared) is LastValue and may_hold_own(key, declared.typ):
+            graph.channels[key] = kind(declared.typ, key)
 
 
 def _foreign(graph: Compiled) -> set[str]:

@@ -310,7 +310,7 @@ class Gate:
         )  # fmt: skip
         steps = [step._replace(run=instance or None, turn=turn) for step in found] if found else found
         if instance and steps:
-            note_read_below(self.board, trajectory, instance, turn, steps[-1])
+            note_read_below(self.board, trajectory, instance, turn, steps)
         state = read_state() if read_state is not None and steps else None
         verdicts = self._evaluate_read(trajectory, run, messages, steps, status, stoppable=stoppable, state=state)
         if read_state is not None:

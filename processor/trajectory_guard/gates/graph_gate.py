@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import copy
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -19,7 +20,6 @@ try:
         HumanMessage,
         SystemMessage,
         ToolMessage,
-        convert_to_messages,
         message_chunk_to_message,
     )
     from langchain_core.runnables.config import var_child_runnable_config
@@ -34,8 +34,9 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.gates.arguments import check_gate_arguments
 from trajectory_guard.gates.branches import as_begun, follow_branch, follow_branch_below, note_request
 from trajectory_guard.gates.gate import Gate, GateDecision, current_trace
-from trajectory_guard.gates.langgraph_internals import CONFIG_KEY_CHECKPOINTER
+from trajectory_guard.gates.langgraph_internals import CONFIG_KEY_CHECKPOINTER, CONFIG_KEY_TASK_ID
 from trajectory_guard.gates.loop_error import LoopDetectedError
+from trajectory_guard.gates.message_form import Form, as_written, form_of
 from trajectory_guard.gates.messages import (
     MARK,
     MAX_LOOK_BACK,
@@ -46,6 +47,7 @@ from trajectory_guard.gates.messages import (
     turn_of,
     with_shown,
 )
+from trajectory_guard.gates.plain_messages import PlainMessages
 from trajectory_guard.gates.quality import has_advice
 from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.state_of import StateOf, read_state
@@ -59,6 +61,7 @@ ENDINGS: Final[tuple[str, ...]] = get_args(Ending)
 INTENDED: Final = (LoopDetectedError, GraphBubbleUp)
 """Exceptions by which a gate ends a run, or LangGraph waits or hands over. Any other one is an error of the gate's."""
 _WHOLE: Final = frozenset((AIMessage, HumanMessage, SystemMessage, ToolMessage))
+_PLAIN: Final = PlainMessages()
 
 
 class Outcome(NamedTuple):
@@ -108,10 +111,33 @@ class GraphGate:
         self.on_stop = on_stop
         self.nudge_role = nudge_role
         self.messages_key = messages_key
-        self.whole_list = whole_list
+        self._channel: Any = None
+        self._form: Form | None = "whole" if whole_list else "new"
         self.state_of = state_of
         self.refuse = RefusalRules.of(refuse_pointless)
         self.witness = False
+
+    # --- the messages of the state -----------------------------------------------------------------------------
+
+    def writing_to(self, channel: Any) -> GraphGate:
+        """A copy of this gate for the channel that keeps the messages; None leaves it as it is."""
+        own = copy.copy(self)
+        if channel is not None and self._form != "whole":
+            own._channel, own._form = channel, None
+        return own
+
+    @property
+    def form(self) -> Form:
+        """The form in which messages are written. It is found out where a message of the guard's is due."""
+        if self._form is None:
+            self._form = form_of(self._channel)
+        return self._form
+
+    def written(self, shown: Sequence[Any], new: list[Any]) -> Any:
+        """As ``as_written``, in the form of this gate's channel."""
+        return as_written(self.form, shown, new)
+
+    # --- decisions ---------------------------------------------------------------------------------------------
 
     def decide(self, messages: Sequence[Any], status: Any, config: Mapping[str, Any], state: Any) -> GateDecision:
         """Decide on the run that ``config`` belongs to: its thread, and the (sub-)graph of its checkpoint namespace.
@@ -134,7 +160,10 @@ class GraphGate:
         has_saver = has_checkpointer(config)
         thread_id = thread_id_of(config)
         if thread_id is not None and (instance := namespace_of(config)):
-            follow_branch_below(self.gate.board, thread_id, instance, as_messages(messages), status or {})
+            follow_branch_below(
+                self.gate.board, thread_id, instance, as_messages(messages), status or {},
+                place=place_of(config), task=str(configurable_of(config).get(CONFIG_KEY_TASK_ID) or ""),
+            )  # fmt: skip
         elif thread_id is not None:
             messages = as_messages(messages)
             follow_branch(self.gate.board, thread_id, messages, status or {}, has_saver=has_saver)
@@ -288,7 +317,7 @@ class GraphGate:
             self.nudge_role == "tool"
             and is_tool_message(last)
             and isinstance(last.content, str)
-            and (last.id or self.whole_list)
+            and (self.form == "whole" or (last.id and self.form == "new"))
         ):
             longer = last.model_copy(update={"content": f"{last.content}\n\n{text}"})
             return [*messages[:-1], longer], [longer]  # reducers replace the message with this id
@@ -333,6 +362,12 @@ def namespace_of(config: Mapping[str, Any]) -> str:
     return bounded_name(str(path).rpartition("|")[0])
 
 
+def place_of(config: Mapping[str, Any]) -> str:
+    """The place of a task in its graph: super-step, and node or number of the ``Send``; empty if unknown."""
+    metadata = config.get("metadata") or {}
+    return f"{metadata['langgraph_step']}|{metadata.get('langgraph_path')}" if "langgraph_step" in metadata else ""
+
+
 def something_happened(messages: Sequence[Any]) -> bool:
     """Whether a decision is needed: not at the start of a turn, where the last message is a person's."""
     if not messages:
@@ -365,7 +400,7 @@ def _converted(messages: Sequence[Any]) -> Sequence[Any]:
     kinds = set(map(type, messages))
     if not all(issubclass(kind, BaseMessage) for kind in kinds):
         try:
-            messages = convert_to_messages(messages)
+            messages = _PLAIN.converted(messages)
         except Exception as error:
             named = ", ".join(sorted(kind.__name__ for kind in kinds))
             raise TypeError(f"messages are expected in the state, got {named}") from error

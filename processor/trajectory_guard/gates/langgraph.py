@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -23,7 +22,6 @@ from typing_extensions import TypedDict
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.text import nearest
-from trajectory_guard.gates.agent_node import MAX_SCRATCHPAD, bounded_append, replace
 from trajectory_guard.gates.compiled import guard_builder
 from trajectory_guard.gates.graph_gate import (
     ENDINGS,
@@ -36,9 +34,10 @@ from trajectory_guard.gates.graph_gate import (
     thread_id_of,
 )
 from trajectory_guard.gates.loop_error import LoopDetectedError
+from trajectory_guard.gates.own_keys import MAX_SCRATCHPAD, bounded_append, replace
 from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.rewire import GraphShapeError
-from trajectory_guard.gates.state_keys import BRANCH, channels_of, takes_whole_list
+from trajectory_guard.gates.state_keys import BRANCH, channels_of
 from trajectory_guard.gates.state_of import StateOf
 from trajectory_guard.gates.status import LoopStatus
 from trajectory_guard.store import FlagBoard
@@ -172,20 +171,19 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
 
     def _command(self, outcome: Outcome, messages: Sequence[Any], config: Mapping[str, Any]) -> Command[Any]:
         gate, (decision, nudge, ends) = self._gate, outcome
-        if (ends or nudge is not None) and takes_whole_list(channels_of(config).get(gate.messages_key)):
-            gate = copy.copy(gate)
-            gate.whole_list = True
+        if ends or nudge is not None:
+            gate = gate.writing_to(channels_of(config).get(gate.messages_key))
         update: dict[str, Any] = {
             "trajectory_scratchpad": decision.scratchpad,
             "loop_status": decision.status,
         }
         if ends:
             said = [gate.closing(decision, messages)]
-            update[gate.messages_key] = [*messages, *said] if gate.whole_list else said
+            update[gate.messages_key] = gate.written([*messages, *said], said)
             return Command(goto=END if gate.on_stop in ENDINGS else gate.on_stop, update=update)
         if nudge is not None:
             shown, new = gate.nudged(messages, nudge)
-            update[gate.messages_key] = shown if gate.whole_list else new
+            update[gate.messages_key] = gate.written(shown, new)
         return Command(goto=self.agent, update=update)
 
 

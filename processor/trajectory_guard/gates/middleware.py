@@ -23,7 +23,7 @@ except ImportError as error:  # pragma: no cover - exercised in a subprocess by 
 from typing_extensions import NotRequired
 
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.gates.agent_node import bounded_append, keep_out_of_streams
+from trajectory_guard.gates.agent_node import keep_out_of_streams
 from trajectory_guard.gates.arguments import check_budget_arguments
 from trajectory_guard.gates.budget_gate import Cheaper, cheaper_model, refusal_message
 from trajectory_guard.gates.budgets import Action, BudgetCheck, BudgetExceededError, RefusalText, Ruling
@@ -32,6 +32,7 @@ from trajectory_guard.gates.gate import GateDecision
 from trajectory_guard.gates.graph_gate import INTENDED, Ending, GraphGate, NudgeRole, Outcome
 from trajectory_guard.gates.langgraph_internals import CONFIG_KEY_TASK_ID
 from trajectory_guard.gates.open_decisions import OpenDecisions
+from trajectory_guard.gates.own_keys import bounded_append
 from trajectory_guard.gates.private_state import RememberingStatus, StatusChannel, remembering, whole_status
 from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.state_of import StateOf

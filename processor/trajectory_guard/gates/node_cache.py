@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from langgraph.cache.base import BaseCache, FullKey, Namespace
 
-from trajectory_guard.gates.agent_node import MEMORY, guard_channels
+from trajectory_guard.gates.own_keys import MEMORY, guard_channels
 
 _INTERVENED: Final = ("nudged", "stopped")
 Writes = Iterable[tuple[str, Any]]

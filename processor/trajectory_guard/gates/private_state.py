@@ -12,8 +12,8 @@ from typing import Any
 
 from langgraph.channels import LastValue
 
-from trajectory_guard.gates.agent_node import split_status
 from trajectory_guard.gates.langgraph_internals import MISSING
+from trajectory_guard.gates.own_keys import split_status
 
 
 class RememberingStatus(dict[str, Any]):

@@ -15,6 +15,7 @@ try:
     from langgraph.graph import END, START, StateGraph
     from langgraph.prebuilt import ToolNode
     from langgraph.pregel import Pregel
+    from pydantic import BaseModel, TypeAdapter, ValidationError
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
     raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
 from typing_extensions import NotRequired, Required, get_type_hints
@@ -32,6 +33,11 @@ _OWN_KEYS: Final[Mapping[str, tuple[type, str]]] = {
     "trajectory_scratchpad": (list, "a list of steps"),
 }
 """Types and names of the values that a gate writes under keys that users read."""
+_WRITTEN: Final[Mapping[str, Any]] = {
+    "loop_status": {"status": "ok", "steps_taken": 1, "score": 0.5, "stop": None},
+    "trajectory_scratchpad": [{"step_id": "1", "tool": "search"}],
+}
+"""Such values, for states that are validated."""
 
 
 class GraphShapeError(ValueError):
@@ -258,13 +264,31 @@ def check_own_keys(schemas: Iterable[Any]) -> None:
     """
     for schema in schemas:
         hints = _hints_of(schema)
-        for key, (kind, own) in _OWN_KEYS.items():
-            if key in hints and not _may_hold(kind, hints[key]):
+        for key, (_, own) in _OWN_KEYS.items():
+            if key in hints and not (may_hold_own(key, hints[key]) and _accepts(schema, key, hints[key])):
                 raise GraphShapeError(
                     f"the state holds {_shown(hints[key])} under {key!r}, where a gate writes {own}: one would "
                     "overwrite the other. Rename that key of the state, as the gate's cannot be renamed; to read what "
                     "the gate writes, declare it as in trajectory_guard.AgentState"
                 )
+
+
+def may_hold_own(key: str, annotation: Any) -> bool:
+    """Whether a state key of this type can hold what a gate writes under ``key``."""
+    return _may_hold(_OWN_KEYS[key][0], annotation)
+
+
+def _accepts(schema: Any, key: str, annotation: Any) -> bool:
+    """Whether a state takes what a gate writes: Pydantic reads the values of a dictionary, too."""
+    if not (isinstance(schema, type) and issubclass(schema, BaseModel)):
+        return True
+    try:
+        TypeAdapter(annotation).validate_python(_WRITTEN[key])
+    except ValidationError:
+        return False
+    except Exception:  # a type that the state alone knows how to read
+        return True
+    return True
 
 
 def _may_hold(kind: type, annotation: Any) -> bool:
