@@ -455,3 +455,24 @@ def test_a_node_of_pydantic_ai_that_calls_tools_is_none() -> None:
     node = span_view(attributes, "execute_tool gpt-x")._replace(scope="openlit.instrumentation.pydantic_ai")
     assert extract_step(node) is None
     assert step_of(node._replace(attributes={**attributes, "gen_ai.tool.name": "search"})).tool_name == "search"
+
+
+# --- OpenInference on the spans of Vercel's SDK ---------------------------------------------------------------
+
+
+def test_an_error_of_an_earlier_call_is_not_that_of_a_later_one() -> None:
+    attributes = {"ai.toolCall.name": "now", "ai.toolCall.args": "{}", "openinference.span.kind": "TOOL"}
+    span = span_view(attributes, "ai.toolCall")._replace(status="error", status_description="no such file: /a")
+    assert step_of(span._replace(attributes={**attributes, "ai.toolCall.result": '"noon"'})).result == "noon"
+    assert step_of(span).outcome_type == "empty"
+    raised = SpanEvent("exception", {"exception.type": "Error", "exception.message": "no such file: /a"})
+    assert step_of(span._replace(events=[raised])).outcome_type == "error"
+    del attributes["openinference.span.kind"]  # the SDK alone: what is thrown need not be an exception
+    assert step_of(span).outcome_type == "error"
+
+
+def test_a_generation_is_named_by_its_function_alone() -> None:
+    attributes = {"ai.operationId": "ai.generateText", "openinference.span.kind": "AGENT"}
+    call = tool_view()
+    assert step_of(call, span_view(attributes, "ai.generateText")).agent_id is None
+    assert step_of(call, span_view({**attributes, "ai.telemetry.functionId": "alice"}, "x alice")).agent_id == "alice"
