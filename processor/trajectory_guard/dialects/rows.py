@@ -9,8 +9,10 @@ from trajectory_guard.dialects.agno import AGNO
 from trajectory_guard.dialects.bedrock import BEDROCK
 from trajectory_guard.dialects.beeai import BEEAI
 from trajectory_guard.dialects.claude_code import CLAUDE_CODE
+from trajectory_guard.dialects.copilot import COPILOT
 from trajectory_guard.dialects.crewai import CREWAI
 from trajectory_guard.dialects.dspy import DSPY
+from trajectory_guard.dialects.gemini_cli import GEMINI_CLI
 from trajectory_guard.dialects.genkit import GENKIT
 from trajectory_guard.dialects.google_adk import GOOGLE_ADK
 from trajectory_guard.dialects.haystack import HAYSTACK
@@ -37,10 +39,11 @@ from trajectory_guard.dialects.vercel import VERCEL, VERCEL_OPENINFERENCE
 from trajectory_guard.dialects.voltagent import VOLTAGENT
 
 BUILT_IN: Final = (
-    LANGSMITH, LANGFUSE, LOGFIRE, OPENLIT, LLAMAINDEX, GOOGLE_ADK, STRANDS, CREWAI, VERCEL, VERCEL_OPENINFERENCE,
-    HAYSTACK, SPRING_AI, GENKIT, MASTRA, VOLTAGENT, TANSTACK, CLAUDE_CODE, DSPY, BEEAI, AG2, OPENAI_AGENTS_JS,
-    BEDROCK, AGNO, OPENLLMETRY, OPENLLMETRY_JS, OPENINFERENCE, MCP, MLFLOW, LAMINAR, PYDANTIC_AI, LITELLM, PIPECAT,
-    OPENAI_AGENTS, LOGFIRE_CLIENTS, LLAMAINDEX_RUNS, UNPREFIXED, OPENLLMETRY_GEMINI, SEMCONV, SEMCONV_NAMED,
+    COPILOT, GEMINI_CLI, LANGSMITH, LANGFUSE, LOGFIRE, OPENLIT, LLAMAINDEX, GOOGLE_ADK, STRANDS, CREWAI, VERCEL,
+    VERCEL_OPENINFERENCE, HAYSTACK, SPRING_AI, GENKIT, MASTRA, VOLTAGENT, TANSTACK, CLAUDE_CODE, DSPY, BEEAI, AG2,
+    OPENAI_AGENTS_JS, BEDROCK, AGNO, OPENLLMETRY, OPENLLMETRY_JS, OPENINFERENCE, MCP, MLFLOW, LAMINAR, PYDANTIC_AI,
+    LITELLM, PIPECAT, OPENAI_AGENTS, LOGFIRE_CLIENTS, LLAMAINDEX_RUNS, UNPREFIXED, OPENLLMETRY_GEMINI, SEMCONV,
+    SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which they are tried on tool spans."""
 READING_ORDER: Final = (
@@ -48,5 +51,6 @@ READING_ORDER: Final = (
     OPENLLMETRY, LLAMAINDEX, LANGFUSE, LANGSMITH, GOOGLE_ADK, STRANDS, HAYSTACK, SPRING_AI, GENKIT, MASTRA,
     CLAUDE_CODE, DSPY, BEEAI, AG2, LITELLM, OPENLLMETRY_JS, LOGFIRE, OPENAI_AGENTS, OPENAI_AGENTS_JS, MCP, OPENLIT,
     MLFLOW, PIPECAT, VOLTAGENT, LAMINAR, LLAMAINDEX_RUNS, TANSTACK, OPENLLMETRY_GEMINI, AGNO, SEMCONV_NAMED,
+    GEMINI_CLI, COPILOT,
 )  # fmt: skip
 """Rows in the order in which their keys are tried on a span that may carry those of several."""
