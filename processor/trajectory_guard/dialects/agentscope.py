@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from trajectory_guard.core.fingerprints import parse_names
 from trajectory_guard.core.literals import parse_literal
 from trajectory_guard.dialects.base import Dialect, RawCall, json_object, named_by
 from trajectory_guard.dialects.span import CutOff, SpanView
@@ -41,11 +42,9 @@ def _from_repr(written: str) -> Any:
     """The blocks of a ``ToolResponse``, None if the text is none."""
     if len(written) > _MAX_CHARS or not written.lstrip('"').startswith(_BEGIN):
         return None
-    text = json_object(f'{{"text": {written}}}').get("text") if written[:1] == '"' else written
-    if not isinstance(text, str):
-        return None
     try:
-        return parse_literal(text[len(_BEGIN) :].rpartition(_END)[0])
+        text = parse_names(written) if written[:1] == '"' else written
+        return parse_literal(str(text)[len(_BEGIN) :].rpartition(_END)[0])
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return None
 

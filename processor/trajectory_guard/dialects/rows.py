@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from trajectory_guard.dialects.ag2 import AG2
+from trajectory_guard.dialects.agentops import AGENTOPS
 from trajectory_guard.dialects.agentscope import AGENTSCOPE
 from trajectory_guard.dialects.agno import AGNO
 from trajectory_guard.dialects.bedrock import BEDROCK
@@ -14,6 +15,7 @@ from trajectory_guard.dialects.codex import CODEX
 from trajectory_guard.dialects.copilot import COPILOT
 from trajectory_guard.dialects.crewai import CREWAI
 from trajectory_guard.dialects.dspy import DSPY
+from trajectory_guard.dialects.future_agi import FUTURE_AGI
 from trajectory_guard.dialects.gemini_cli import GEMINI_CLI
 from trajectory_guard.dialects.genkit import GENKIT
 from trajectory_guard.dialects.google_adk import GOOGLE_ADK
@@ -41,10 +43,10 @@ from trajectory_guard.dialects.vercel import VERCEL, VERCEL_OPENINFERENCE
 from trajectory_guard.dialects.voltagent import VOLTAGENT
 
 BUILT_IN: Final = (
-    AGENTSCOPE, COPILOT, GEMINI_CLI, CODEX, LANGSMITH, LANGFUSE, LOGFIRE, LOGFIRE_CLAUDE, LOGFIRE_MCP, OPENLIT,
-    LLAMAINDEX, GOOGLE_ADK, STRANDS, CREWAI, VERCEL, VERCEL_OPENINFERENCE, HAYSTACK, SPRING_AI, GENKIT, MASTRA,
-    VOLTAGENT, TANSTACK, CLAUDE_CODE, DSPY, BEEAI, AG2, OPENAI_AGENTS_JS, BEDROCK, AGNO, OPENLLMETRY,
-    OPENLLMETRY_JS, OPENINFERENCE, MCP, MLFLOW, LAMINAR, PYDANTIC_AI, LITELLM, PIPECAT, OPENAI_AGENTS,
+    AGENTSCOPE, FUTURE_AGI, AGENTOPS, COPILOT, GEMINI_CLI, CODEX, LANGSMITH, LANGFUSE, LOGFIRE, LOGFIRE_CLAUDE,
+    LOGFIRE_MCP, OPENLIT, LLAMAINDEX, GOOGLE_ADK, STRANDS, CREWAI, VERCEL, VERCEL_OPENINFERENCE, HAYSTACK,
+    SPRING_AI, GENKIT, MASTRA, VOLTAGENT, TANSTACK, CLAUDE_CODE, DSPY, BEEAI, AG2, OPENAI_AGENTS_JS, BEDROCK, AGNO,
+    OPENLLMETRY, OPENLLMETRY_JS, OPENINFERENCE, MCP, MLFLOW, LAMINAR, PYDANTIC_AI, LITELLM, PIPECAT, OPENAI_AGENTS,
     LOGFIRE_CLIENTS, LLAMAINDEX_RUNS, UNPREFIXED, OPENLLMETRY_GEMINI, SEMCONV, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which they are tried on tool spans."""
@@ -53,6 +55,6 @@ READING_ORDER: Final = (
     OPENLLMETRY, LLAMAINDEX, LANGFUSE, LANGSMITH, GOOGLE_ADK, STRANDS, HAYSTACK, SPRING_AI, GENKIT, MASTRA,
     CLAUDE_CODE, DSPY, BEEAI, AG2, LITELLM, OPENLLMETRY_JS, LOGFIRE, OPENAI_AGENTS, OPENAI_AGENTS_JS, MCP, OPENLIT,
     MLFLOW, PIPECAT, VOLTAGENT, LAMINAR, LLAMAINDEX_RUNS, TANSTACK, OPENLLMETRY_GEMINI, AGNO, SEMCONV_NAMED,
-    AGENTSCOPE, CODEX, GEMINI_CLI, LOGFIRE_CLAUDE, LOGFIRE_MCP, COPILOT,
+    AGENTOPS, FUTURE_AGI, AGENTSCOPE, CODEX, GEMINI_CLI, LOGFIRE_CLAUDE, LOGFIRE_MCP, COPILOT,
 )  # fmt: skip
 """Rows in the order in which their keys are tried on a span that may carry those of several."""
