@@ -476,3 +476,12 @@ def test_a_generation_is_named_by_its_function_alone() -> None:
     call = tool_view()
     assert step_of(call, span_view(attributes, "ai.generateText")).agent_id is None
     assert step_of(call, span_view({**attributes, "ai.telemetry.functionId": "alice"}, "x alice")).agent_id == "alice"
+
+
+# --- Langfuse for JavaScript ---------------------------------------------------------------------------------
+
+
+def test_an_error_may_stand_in_the_message_beside_the_status() -> None:
+    attributes = {"langfuse.observation.type": "tool", "langfuse.observation.level": "ERROR"}
+    span = span_view({**attributes, "langfuse.observation.status_message": "Error: no such file: /a"}, "read_config")
+    assert (step_of(span).outcome_type, step_of(span).result) == ("error", "Error: no such file: /a")
