@@ -6,7 +6,7 @@ of no arguments.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from trajectory_guard.dialects.base import Dialect, Identity, Messages, ModelCalls, RawCall, json_object, named_by
 from trajectory_guard.dialects.span import SpanView
@@ -16,14 +16,26 @@ _CLAUDE: Final = "claude-agent-sdk"
 _OPENAI_AGENTS: Final = "openai-agents-sdk"
 _OF_FAILURES: Final = ("{}", '{"output":null}')
 """Results that LangSmith writes for a tool that raised."""
+_STACK: Final = "\n\nTraceback (most recent call last):"
 
 
 def _matches(span: SpanView) -> bool:
     return span.attributes.get("langsmith.span.kind") == "tool"
 
 
+def _raised(span: SpanView) -> Any:
+    """The exception as Python writes it out, without the stack behind it, which is the same for different errors."""
+    for event in span.events:
+        text = event.attributes.get("exception.message")
+        if event.name == "exception" and isinstance(text, str) and _STACK in text:
+            return {"result": text.partition(_STACK)[0], "is_error": True}
+    return None
+
+
 def _adjust(span: SpanView, raw: RawCall) -> RawCall:
-    result = None if raw.result in _OF_FAILURES and span.status == "error" else raw.result
+    result = raw.result
+    if result in _OF_FAILURES and span.status == "error":
+        result = _raised(span)
     integration = span.attributes.get(_INTEGRATION)
     if integration not in (_CLAUDE, _OPENAI_AGENTS):
         return raw._replace(result=result)
