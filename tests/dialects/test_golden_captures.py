@@ -75,7 +75,7 @@ def test_every_known_gap_is_still_open() -> None:
 def test_every_capture_has_a_golden_file_and_the_other_way_round() -> None:
     names = {path.stem for path in (DATA / "golden").glob("*.jsonl") if not path.name.endswith(".messages.jsonl")}
     assert names == set(capture_names())
-    assert len(names) == 237
+    assert len(names) == 268
 
 
 def test_a_result_is_compared_as_a_hash_only_if_it_is_known() -> None:

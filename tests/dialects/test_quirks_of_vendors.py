@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from tests.helpers import capture, span_view, tool_view
+from trajectory_guard.core.calls import CallRecord, same_call
+from trajectory_guard.core.envelope import says_no
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.span import SpanEvent, SpanView
 from trajectory_guard.spans.extract import extract_step, model_usage
@@ -455,3 +457,75 @@ def test_a_node_of_pydantic_ai_that_calls_tools_is_none() -> None:
     node = span_view(attributes, "execute_tool gpt-x")._replace(scope="openlit.instrumentation.pydantic_ai")
     assert extract_step(node) is None
     assert step_of(node._replace(attributes={**attributes, "gen_ai.tool.name": "search"})).tool_name == "search"
+
+
+# --- OpenInference on the spans of Vercel's SDK ---------------------------------------------------------------
+
+
+def test_an_error_of_an_earlier_call_is_not_that_of_a_later_one() -> None:
+    attributes = {"ai.toolCall.name": "now", "ai.toolCall.args": "{}", "openinference.span.kind": "TOOL"}
+    span = span_view(attributes, "ai.toolCall")._replace(status="error", status_description="no such file: /a")
+    assert step_of(span._replace(attributes={**attributes, "ai.toolCall.result": '"noon"'})).result == "noon"
+    assert step_of(span).outcome_type == "empty"
+    raised = SpanEvent("exception", {"exception.type": "Error", "exception.message": "no such file: /a"})
+    assert step_of(span._replace(events=[raised])).outcome_type == "error"
+    del attributes["openinference.span.kind"]  # the SDK alone: what is thrown need not be an exception
+    assert step_of(span).outcome_type == "error"
+
+
+def test_a_generation_is_named_by_its_function_alone() -> None:
+    attributes = {"ai.operationId": "ai.generateText", "openinference.span.kind": "AGENT"}
+    call = tool_view()
+    assert step_of(call, span_view(attributes, "ai.generateText")).agent_id is None
+    assert step_of(call, span_view({**attributes, "ai.telemetry.functionId": "alice"}, "x alice")).agent_id == "alice"
+
+
+# --- Langfuse for JavaScript ---------------------------------------------------------------------------------
+
+
+def test_an_error_may_stand_in_the_message_beside_the_status() -> None:
+    attributes = {"langfuse.observation.type": "tool", "langfuse.observation.level": "ERROR"}
+    span = span_view({**attributes, "langfuse.observation.status_message": "Error: no such file: /a"}, "read_config")
+    assert (step_of(span).outcome_type, step_of(span).result) == ("error", "Error: no such file: /a")
+
+
+# --- GitHub Copilot CLI --------------------------------------------------------------------------------------
+
+
+def copilot(code: int, result: str | None, command: str = "ls /a") -> StepRecord:
+    attributes = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "bash",
+        "gen_ai.tool.call.arguments": json.dumps({"command": command}),
+        "process.exit.code": code,
+    }
+    shown = {} if result is None else {"gen_ai.tool.call.result": result}
+    return step_of(span_view({**attributes, **shown})._replace(scope="github.copilot"))
+
+
+def test_a_command_of_copilot_fails_by_its_exit_code() -> None:
+    assert copilot(0, "a\n<shellId: 0 completed with exit code 0>").outcome_type == "success"
+    assert copilot(2, "no such file\n<shellId: 1 completed with exit code 2>").outcome_type == "error"
+    assert copilot(2, None).outcome_type == "error"
+    one, other = (copilot(0, f"a\n<shellId: {number} completed with exit code 0>") for number in (3, 4))
+    assert one.state_snapshot_hash == other.state_snapshot_hash
+
+
+def test_a_search_of_copilot_that_printed_nothing_says_no() -> None:
+    assert says_no(copilot(1, "<shellId: 1 completed with exit code 1>", "grep -rn refund src"))
+    assert not says_no(copilot(1, "<shellId: 1 completed with exit code 1>", "make test"))
+
+
+# --- LangSmith around Google ADK -----------------------------------------------------------------------------
+
+
+def test_a_record_with_content_completes_the_one_around_it_once() -> None:
+    def record(call_id: str | None, args: Any, start: float, end: float, dialect: str) -> CallRecord:
+        return CallRecord("search", args, None, start, end, dialect, call_id, "success", dialect)
+
+    around = record("call_1", None, 10.0, 20.0, "google_adk")
+    inside = record(None, "a" * 16, 11.0, 19.0, "langsmith")
+    assert same_call(around, inside)
+    assert not same_call(around.with_report(inside), inside._replace(args_hash="b" * 16))
+    assert not same_call(around, inside._replace(start=9.0))
+    assert not same_call(around, inside._replace(dialect="google_adk"))

@@ -115,8 +115,9 @@ def same_call(first: CallRecord, second: CallRecord, *, newest: bool = True) -> 
     resumed. Ids alone do not: some models restart the numbering of calls in every answer, so that user turns share ids,
     and agents that work beside others. An instrumentation reports a call once in a trace, so a second record of it is
     of another call, unless nothing distinguishes the two: then the instrumentation was installed twice.
-    Where one lacks the id: equal arguments that overlap in time and come from different instrumentations. And a call
-    that was interrupted and is made again is one call.
+    Where one lacks the id: equal arguments that overlap in time and come from different instrumentations; or one has
+    the id and hides the arguments, and the other, within its time, shows them. And a call that was interrupted and is
+    made again is one call.
 
     Parameters:
         newest: ``first`` is the newest call with its id: only such a call is made again when a run is resumed.
@@ -132,7 +133,7 @@ def same_call(first: CallRecord, second: CallRecord, *, newest: bool = True) -> 
             return _overlap(first, second) and _are_alike(first, second)
         return _overlap(first, second) or (newest and _resumed(first, second))
     if not _same_arguments(first, second):
-        return False
+        return _completes(first, second)
     if first.outcome == INTERRUPTED:
         return first.args_hash is not None
     return first.dialect != second.dialect and _overlap(first, second)
@@ -168,6 +169,17 @@ def is_fuller(second: CallRecord, first: CallRecord) -> bool:
 
 def _overlap(first: CallRecord, second: CallRecord) -> bool:
     return second.start <= first.end and first.start <= second.end
+
+
+def _completes(first: CallRecord, second: CallRecord) -> bool:
+    """Whether the second record shows what the first one hides, which has the id that the second one lacks.
+
+    A framework's own span stays around the tool, whose code another instrumentation wraps.
+    """
+    if first.call_id is None or second.call_id is not None or first.args_hash is not None or second.args_hash is None:
+        return False
+    within = first.start <= second.start and second.end <= first.end
+    return within and first.dialect != second.dialect and not _has_reported(first, second)
 
 
 def _has_reported(first: CallRecord, second: CallRecord) -> bool:

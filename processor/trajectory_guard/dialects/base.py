@@ -203,6 +203,7 @@ class Dialect:
         not_a_tool: attributes with a test of their value: if true, the span only looks like a tool span of any row.
         copies: attributes with the value that marks an unfinished copy of a span that is still to come.
         failed_when: attributes with the value that says, on a tool span of any row, that the call failed.
+        succeeded: whether a call of this row did not fail although its span ended with an error; asked of such spans.
         failed: whether a call of this row failed although no attribute says so; asked if the span shows no result.
         refused_when: attributes with a test of their value: if true, a person or a policy refused the call.
         status_messages: keys of texts that say how a call ended, beside the status of the span.
@@ -228,6 +229,7 @@ class Dialect:
     not_a_tool: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)
     copies: Mapping[str, Any] = field(default_factory=dict)
     failed_when: Mapping[str, Any] = field(default_factory=dict)
+    succeeded: Test | None = None
     failed: Test | None = None
     refused_when: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)
     status_messages: Keys = ()

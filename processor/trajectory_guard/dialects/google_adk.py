@@ -1,7 +1,8 @@
 """Google ADK: its own spans, and those of OpenInference, which replaces them.
 
 Schema 2 follows the semantic conventions; schema 1, that of ADK 1.x, has content under keys of its own. Up to 1.14 the
-spans of agents have no attributes: the name of the agent stands in the name of the span.
+spans of agents have no attributes: the name of the agent stands in the name of the span. ADK for Java writes schema 1,
+with another key of the call's id, and what it tells the model of a tool that raised instead of an error.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ _AGENT_RUN: Final = "agent_run ["
 _MERGED: Final = ("(merged tools)",)
 """Name of the span that ends a batch of parallel calls, each of which has a span of its own."""
 _HIDDEN: Final = "{}"
+_OF_RAISED: Final = {"status", "message"}
+"""Keys of what ADK for Java answers in place of a tool that raised."""
 _ASKING: Final = "This tool call requires confirmation, please approve or reject."
 """Result of a call that must be confirmed. The same call is made again with the decision, in the next trace."""
 
@@ -48,6 +51,11 @@ def _response(written: Any) -> Any:
     return written
 
 
+def _is_raised(response: Any) -> bool:
+    found = json_object(response)
+    return found.keys() == _OF_RAISED and found["status"] == "error"
+
+
 def _asks(response: Any) -> bool:
     return json_object(response).get("error") == _ASKING
 
@@ -60,6 +68,8 @@ def _adjust(span: SpanView, raw: RawCall) -> RawCall:
     handed_over = span.attributes.get("gen_ai.tool.name") == "transfer_to_agent"
     if _asks(result) or (handed_over and json_object(result) == {"result": None}):
         result = None  # a question to a person, or a hand-off: no result of a tool
+    elif _is_raised(result):
+        result = {"result": result, "is_error": True}
     return RawCall(call_id, raw.arguments, result)
 
 
@@ -93,6 +103,7 @@ GOOGLE_ADK = Dialect(
     tool_name=named_by("gen_ai.tool.name", prefixes=("execute_tool ",)),
     arguments=("gen_ai.tool.call.arguments", _ARGUMENTS),
     results=("gen_ai.tool.call.result", _RESULTS[0]),
+    call_ids=("gen_ai.tool_call.id",),
     empty_arguments=True,
     adjust=_adjust,
     not_a_tool={"gen_ai.tool.name": _MERGED.__contains__},

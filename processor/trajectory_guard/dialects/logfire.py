@@ -1,8 +1,13 @@
-"""Logfire: the OpenAI Agents integration, whose spans are recognised by their message template, and model clients."""
+"""Logfire: the OpenAI Agents integration, whose spans are recognised by their message template, and model clients.
+
+Further integrations: that of MCP writes request and response of the protocol, that of the Claude Agent SDK follows the
+conventions, but for the text of an error in place of its class.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from trajectory_guard.dialects.base import (
     Dialect,
@@ -10,6 +15,7 @@ from trajectory_guard.dialects.base import (
     Messages,
     ModelCalls,
     RawCall,
+    json_object,
     named_by,
     text_or_empty,
 )
@@ -77,4 +83,62 @@ LOGFIRE_CLIENTS = Dialect(
     name="logfire",
     models=ModelCalls(may_be_call=_may_be_call, call_markers=(_TEMPLATE,)),
     messages=Messages(raw_inputs=("request_data",), raw_outputs=("response_data",)),
+)
+
+
+_REQUEST: Final = "request"
+
+
+def _params(span: SpanView) -> Mapping[str, Any]:
+    params = json_object(span.attributes.get(_REQUEST)).get("params")
+    return params if isinstance(params, Mapping) else {}
+
+
+def _matches_mcp(span: SpanView) -> bool:
+    return span.attributes.get("rpc.method") == "tools/call"
+
+
+def _tool_name_mcp(span: SpanView) -> str | None:
+    return text_or_empty(_params(span).get("name")) or span.name.partition("tools/call ")[2] or None
+
+
+def _adjust_mcp(span: SpanView, raw: RawCall) -> RawCall:
+    return RawCall(raw.call_id, _params(span).get("arguments"), span.attributes.get("response"))
+
+
+LOGFIRE_MCP = Dialect(
+    name="mcp",
+    matches=_matches_mcp,
+    markers=("rpc.jsonrpc.version",),
+    scopes=("logfire.mcp",),
+    tool_name=_tool_name_mcp,
+    adjust=_adjust_mcp,
+    messages=Messages(no_transcript=("rpc.jsonrpc.version",)),
+)
+
+_CLAUDE_SCOPE: Final = "logfire.claude_agent_sdk"
+
+
+def _matches_claude(span: SpanView) -> bool:
+    return span.attributes.get("gen_ai.operation.name") == "execute_tool"
+
+
+def _adjust_claude(span: SpanView, raw: RawCall) -> RawCall:
+    error = span.attributes.get("error.type")
+    return raw if error is None or raw.result is not None else raw._replace(result={"result": error, "is_error": True})
+
+
+def _awaits_approval(span: SpanView) -> bool:
+    """A call that was not made, as somebody or a hook denied it: only the messages say so."""
+    return span.scope == _CLAUDE_SCOPE and span.status != "error" and "error.type" not in span.attributes
+
+
+LOGFIRE_CLAUDE = Dialect(
+    name="logfire",
+    matches=_matches_claude,
+    markers=("gen_ai.operation.name",),
+    scopes=(_CLAUDE_SCOPE,),
+    tool_name=named_by("gen_ai.tool.name", prefixes=("execute_tool ",)),
+    adjust=_adjust_claude,
+    awaits_approval=_awaits_approval,
 )

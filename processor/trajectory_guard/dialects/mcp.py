@@ -23,7 +23,7 @@ SERVER_SPAN: Final = "mcp.server"
 
 def is_transport(span: SpanView) -> bool:
     """Whether a span is of the protocol that carries a call: the call is made by the tool span around it."""
-    return _METHOD in span.attributes or span.scope.endswith(_SCOPE)
+    return _METHOD in span.attributes or span.scope.endswith((_SCOPE, ".mcp"))
 
 
 def is_served(span: SpanView, above: Sequence[SpanView]) -> bool:

@@ -1,15 +1,31 @@
-"""MLflow tracing: the type of a span, its inputs and outputs, and the tokens of a model call, each as JSON."""
+"""MLflow tracing: the type of a span, its inputs and outputs, and the tokens of a model call, each as JSON.
+
+Its autologging names spans after the function that runs: ``FunctionTool.acall``, ``alice.on_messages``. The name of a
+tool stands in the attributes or the output then, that of an agent before the function or, of smolagents, in the
+attributes. To the spans of frameworks that follow the conventions themselves it adds attributes of its own.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from trajectory_guard.dialects.base import Dialect, Identity, Messages, ModelCalls, RawUsage, json_object
+from trajectory_guard.core.fingerprints import parse_names
+from trajectory_guard.dialects.base import (
+    Dialect,
+    Identity,
+    Messages,
+    ModelCalls,
+    RawUsage,
+    json_object,
+    text_or_empty,
+)
 from trajectory_guard.dialects.span import SpanView
 
 _TYPE: Final = "mlflow.spanType"
 _INPUT, _OUTPUT = "mlflow.spanInputs", "mlflow.spanOutputs"
 _TOKENS: Final = "mlflow.chat.tokenUsage"
+_FUNCTIONS: Final = (".acall", ".call")
+_METHODS: Final = (".run", ".on_messages", ".on_messages_stream", ".forward")
 _MODELS: Final = frozenset(('"CHAT_MODEL"', '"LLM"'))
 
 
@@ -17,12 +33,35 @@ def _matches(span: SpanView) -> bool:
     return span.attributes.get(_TYPE) == '"TOOL"'
 
 
+def _tool_name(span: SpanView) -> str | None:
+    attributes = span.attributes
+    named = attributes.get("gen_ai.tool.name") or _unquoted(attributes.get("name"))
+    if not named and span.name.endswith(_FUNCTIONS):
+        named = json_object(attributes.get(_OUTPUT)).get("tool_name")
+    return text_or_empty(named) or span.name.removeprefix("Tool.") or None
+
+
+def _unquoted(value: Any) -> str:
+    """An attribute of text, which is written as JSON."""
+    if not isinstance(value, str) or value[:1] != '"':
+        return ""
+    try:
+        return text_or_empty(parse_names(value))
+    except ValueError:
+        return ""
+
+
 def _is_agent(span: SpanView) -> bool:
     return span.attributes.get(_TYPE) == '"AGENT"'
 
 
 def _agent_name(span: SpanView) -> str | None:
-    return span.name if _is_agent(span) else None
+    if not _is_agent(span):
+        return None
+    name = span.name
+    for method in _METHODS:
+        name = name.removesuffix(method)
+    return _unquoted(span.attributes.get("name")) or name
 
 
 def _is_call(span: SpanView) -> bool | None:
@@ -40,6 +79,7 @@ MLFLOW = Dialect(
     name="mlflow",
     matches=_matches,
     markers=(_TYPE,),
+    tool_name=_tool_name,
     arguments=(_INPUT,),
     results=(_OUTPUT,),
     identity=Identity(agent_markers=(_TYPE,), is_agent=_is_agent, agent_name=_agent_name),
@@ -47,6 +87,10 @@ MLFLOW = Dialect(
         is_call=_is_call, call_markers=(_TYPE,), usage_markers=(_TOKENS,), usage=_usage, names=("mlflow.llm.model",)
     ),
     messages=Messages(
-        raw_inputs=(_INPUT,), raw_outputs=(_OUTPUT,), tools=("mlflow.chat.tools",), family_markers=(_TYPE,)
+        raw_inputs=(_INPUT,),
+        raw_outputs=(_OUTPUT,),
+        tools=("mlflow.chat.tools",),
+        workflow_inputs=(_INPUT,),
+        family_markers=(_TYPE,),
     ),
 )

@@ -95,3 +95,19 @@ OPENINFERENCE = Dialect(
         family_markers=(_KIND,),
     ),
 )
+
+
+def _matches_framework(span: SpanView) -> bool:
+    return span.attributes.get(_KIND) == "TOOL"
+
+
+AGENT_FRAMEWORK = Dialect(
+    name="openinference",
+    matches=_matches_framework,
+    markers=(_KIND,),
+    scopes=("agent_framework",),
+    tool_name=_tool_name,
+    arguments=("tool.arguments", "input.value"),
+    results=("output.value",),
+)
+"""Microsoft Agent Framework with OpenInference's processor: arguments have their names, and none are ``None``."""

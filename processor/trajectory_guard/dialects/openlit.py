@@ -3,7 +3,8 @@
 Of the OpenAI Agents SDK it presents everything as an agent that is neither a model call nor a tool: runs, turns, and
 hand-offs, which name their agents when they end; of smolagents each step. A tool of smolagents that raised leaves a
 span with nothing but the exception, whose text names the arguments. The nodes of Pydantic AI that call tools are
-written as one tool with the name of the model.
+written as one tool with the name of the model. Of Agno it leaves out arguments and results that are empty, and writes
+the text of an error as its class.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from trajectory_guard.dialects.span import SpanView
 _SDK: Final = "openlit.instrumentation.openai_agents"
 _SMOLAGENTS: Final = "openlit.instrumentation.smolagents"
 _PYDANTIC_AI: Final = "openlit.instrumentation.pydantic_ai"
+_AGNO: Final = "openlit.instrumentation.agno"
 _FROM: Final = "gen_ai.agent.source"
 _TOOL: Final = "execute_tool "
 _STEP: Final = re.compile(r" step_\d{1,9}\Z")
@@ -43,11 +45,21 @@ def _tool_name(span: SpanView) -> str | None:
 def _adjust(span: SpanView, raw: RawCall) -> RawCall:
     if span.scope == _SMOLAGENTS and span.status == "error" and raw.arguments is None:
         return _raised(span, raw)
+    if span.scope == _AGNO:
+        raw = _completed(span, raw)
     try:
         UUID(str(raw.call_id))
     except ValueError:
         return raw
     return raw._replace(call_id=None)
+
+
+def _completed(span: SpanView, raw: RawCall) -> RawCall:
+    """What is missing beside the other of arguments and result was empty: without content both are missing."""
+    if span.status == "error":
+        return raw._replace(result=span.attributes.get("error.type", raw.result))
+    arguments = {} if raw.arguments is None and raw.result is not None else raw.arguments
+    return raw._replace(arguments=arguments, result="" if raw.result is None and arguments is not None else raw.result)
 
 
 def _raised(span: SpanView, raw: RawCall) -> RawCall:

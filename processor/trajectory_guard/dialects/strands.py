@@ -40,6 +40,11 @@ def _is_abandoned(span: SpanView) -> bool:
     return _matches(span) and span.status != "error" and _STATUS not in span.attributes
 
 
+def _empty_result(span: SpanView) -> bool:
+    """OpenInference's processor writes content as attributes of its own; it leaves an empty result out."""
+    return span.attributes.get("openinference.span.kind") == "TOOL" and span.attributes.get(_STATUS) == "success"
+
+
 def _adjust(span: SpanView, raw: RawCall) -> RawCall:
     arguments, result = raw.arguments, raw.result
     answer = span.attributes.get(_ANSWER)
@@ -82,6 +87,7 @@ STRANDS = Dialect(
     matches=_matches,
     markers=(_BEGAN,),
     tool_name=named_by("gen_ai.tool.name", prefixes=("execute_tool ",)),
+    empty_result=_empty_result,
     adjust=_adjust,
     failed_when={_STATUS: "error"},
     awaits_approval=_is_abandoned,

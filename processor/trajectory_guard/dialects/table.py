@@ -6,8 +6,6 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from trajectory_guard.dialects.ag2 import AG2
-from trajectory_guard.dialects.agno import AGNO
 from trajectory_guard.dialects.base import (
     ARGUMENT_KEYS,
     CALL_ID_KEYS,
@@ -22,56 +20,10 @@ from trajectory_guard.dialects.base import (
     keep_by_names,
     never,
 )
-from trajectory_guard.dialects.bedrock import BEDROCK
-from trajectory_guard.dialects.beeai import BEEAI
-from trajectory_guard.dialects.claude_code import CLAUDE_CODE
-from trajectory_guard.dialects.crewai import CREWAI
-from trajectory_guard.dialects.dspy import DSPY
-from trajectory_guard.dialects.genkit import GENKIT
-from trajectory_guard.dialects.google_adk import GOOGLE_ADK
-from trajectory_guard.dialects.haystack import HAYSTACK
-from trajectory_guard.dialects.laminar import LAMINAR
-from trajectory_guard.dialects.langfuse import LANGFUSE
-from trajectory_guard.dialects.langsmith import LANGSMITH
-from trajectory_guard.dialects.litellm import LITELLM
-from trajectory_guard.dialects.llamaindex import LLAMAINDEX, LLAMAINDEX_RUNS
-from trajectory_guard.dialects.logfire import LOGFIRE, LOGFIRE_CLIENTS
-from trajectory_guard.dialects.mastra import MASTRA
-from trajectory_guard.dialects.mcp import MCP
-from trajectory_guard.dialects.mlflow import MLFLOW
-from trajectory_guard.dialects.openai_agents import OPENAI_AGENTS, OPENAI_AGENTS_JS
-from trajectory_guard.dialects.openinference import OPENINFERENCE
-from trajectory_guard.dialects.openlit import OPENLIT
-from trajectory_guard.dialects.openllmetry import OPENLLMETRY, OPENLLMETRY_GEMINI, OPENLLMETRY_JS
-from trajectory_guard.dialects.pipecat import PIPECAT
-from trajectory_guard.dialects.pydantic_ai import PYDANTIC_AI
-from trajectory_guard.dialects.semconv import SEMCONV, SEMCONV_NAMED, UNPREFIXED
+from trajectory_guard.dialects.rows import BUILT_IN, READING_ORDER
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.spring_ai import SPRING_AI
-from trajectory_guard.dialects.strands import STRANDS
-from trajectory_guard.dialects.tanstack import TANSTACK
-from trajectory_guard.dialects.vercel import VERCEL
-from trajectory_guard.dialects.voltagent import VOLTAGENT
 
 T = TypeVar("T")
-
-_BUILT_IN: Final = (
-    LANGSMITH, LANGFUSE, LOGFIRE, OPENLIT, LLAMAINDEX, GOOGLE_ADK, STRANDS, CREWAI, VERCEL, HAYSTACK, SPRING_AI,
-    GENKIT, MASTRA, VOLTAGENT, TANSTACK, CLAUDE_CODE, DSPY, BEEAI, AG2, OPENAI_AGENTS_JS, BEDROCK, AGNO, OPENLLMETRY,
-    OPENLLMETRY_JS, OPENINFERENCE, MCP, MLFLOW, LAMINAR,
-    PYDANTIC_AI, LITELLM, PIPECAT, OPENAI_AGENTS, LOGFIRE_CLIENTS, LLAMAINDEX_RUNS, UNPREFIXED,
-    OPENLLMETRY_GEMINI,  # no tool spans
-    SEMCONV, SEMCONV_NAMED,
-)  # fmt: skip
-"""Rows in the order in which they are tried on tool spans."""
-_READING_ORDER: Final = (
-    SEMCONV, PYDANTIC_AI, CREWAI, BEDROCK, OPENINFERENCE, UNPREFIXED, VERCEL, LOGFIRE_CLIENTS, OPENLLMETRY,
-    LLAMAINDEX, LANGFUSE, LANGSMITH, GOOGLE_ADK, STRANDS, HAYSTACK, SPRING_AI, GENKIT, MASTRA, CLAUDE_CODE, DSPY,
-    BEEAI, AG2, LITELLM, OPENLLMETRY_JS, LOGFIRE, OPENAI_AGENTS, OPENAI_AGENTS_JS, MCP, OPENLIT, MLFLOW, PIPECAT,
-    VOLTAGENT, LAMINAR, LLAMAINDEX_RUNS, TANSTACK, OPENLLMETRY_GEMINI, AGNO, SEMCONV_NAMED,
-)  # fmt: skip
-"""Rows in the order in which their keys are tried on a span that may carry those of several."""
-
 
 UsageReader = Callable[[SpanView], RawUsage | None] | None
 UsageTest = tuple[Keys, Opinion, UsageReader]
@@ -163,7 +115,7 @@ class MessageKeySet(NamedTuple):
 class DialectTable(tuple[Dialect, ...]):
     """Rows in the order in which they are tried on tool spans; the first that matches reads the span.
 
-    For all other questions the fields of the rows are combined once, here: those of rows that ``_READING_ORDER`` does
+    For all other questions the fields of the rows are combined once, here: those of rows that ``READING_ORDER`` does
     not list come first. Fields of built-in rows are always among them, whether or not the rows are in the table. The
     attributes are named after the fields of a row; those that end in ``_tests`` hold functions of a span. Besides:
 
@@ -180,8 +132,8 @@ class DialectTable(tuple[Dialect, ...]):
 
     def __init__(self, rows: Iterable[Dialect]) -> None:
         """Combine the fields of the rows."""
-        families: tuple[Dialect, ...] = tuple(dict.fromkeys((*self, *_BUILT_IN)))
-        ordered = (*(row for row in families if row not in _READING_ORDER), *_READING_ORDER)
+        families: tuple[Dialect, ...] = tuple(dict.fromkeys((*self, *BUILT_IN)))
+        ordered = (*(row for row in families if row not in READING_ORDER), *READING_ORDER)
         self._key_sets: dict[tuple[str, ...], KeySet] = {}
         self._by_asked: dict[frozenset[str], KeySet] = {}
         self._message_key_sets: dict[tuple[str, ...], MessageKeySet] = {}
@@ -430,7 +382,7 @@ def _given(fields: Iterable[T | None]) -> tuple[T, ...]:
     return tuple(one for one in fields if one is not None)
 
 
-DIALECTS: Final = DialectTable(_BUILT_IN)
+DIALECTS: Final = DialectTable(BUILT_IN)
 
 
 def table_of(dialects: Sequence[Dialect]) -> DialectTable:

@@ -1,6 +1,9 @@
 """The Vercel AI SDK: ``ai.*`` attributes, as v4 to v6 write them, and v7 with ``LegacyOpenTelemetry``.
 
 The spans of v7 follow the semantic conventions; only the metadata of the application stands under a key of the vendor.
+
+`@arizeai/openinference-vercel` adds OpenInference's attributes to the spans of all versions. With the SDK 2 of
+OpenTelemetry it writes the first error of a trace into every span of the trace that ends after it.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from trajectory_guard.dialects.span import SpanView
 _OPERATION: Final = "ai.operationId"
 _TOOL: Final = "ai.toolCall.name"
 _AGENT: Final = "ai.telemetry.functionId"
+_KIND: Final = "openinference.span.kind"
+_SCOPE_7: Final = "gen_ai"
 _LOOPS: Final = ("ai.generateText", "ai.streamText")
 """Operations that call the model until it asks for no tool: one run of an agent. The calls have a suffix."""
 _METADATA: Final = ("ai.telemetry.metadata", "ai.settings.context")
@@ -23,6 +28,11 @@ _CONVERSATION_NAMES: Final = ("conversationId", "threadId", "chatId", "sessionId
 
 def _matches(span: SpanView) -> bool:
     return _TOOL in span.attributes
+
+
+def _succeeded(span: SpanView) -> bool:
+    """An error that is not of this call: what the call itself raises is an event of its span."""
+    return _KIND in span.attributes and not any(event.name == "exception" for event in span.events)
 
 
 def _empty_result(span: SpanView) -> bool:
@@ -58,6 +68,7 @@ VERCEL = Dialect(
     results=("ai.toolCall.result",),
     call_ids=("ai.toolCall.id",),
     empty_result=_empty_result,
+    succeeded=_succeeded,
     identity=Identity(
         sessions=tuple(f"{prefix}.{name}" for name in _CONVERSATION_NAMES for prefix in _METADATA),
         agents=(_AGENT,),
@@ -77,3 +88,18 @@ VERCEL = Dialect(
         family_markers=(_OPERATION,),
     ),
 )  # fmt: skip
+
+
+def _matches_openinference(span: SpanView) -> bool:
+    attributes = span.attributes
+    return attributes.get(_KIND) == "TOOL" and attributes.get("gen_ai.operation.name") == "execute_tool"
+
+
+VERCEL_OPENINFERENCE = Dialect(
+    name="openinference",
+    matches=_matches_openinference,
+    markers=(_KIND,),
+    scopes=(_SCOPE_7,),
+    tool_name=named_by("gen_ai.tool.name", "tool.name"),
+    succeeded=_succeeded,
+)

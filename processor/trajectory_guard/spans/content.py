@@ -418,7 +418,7 @@ _ANY_ERROR: Final = frozenset(("", "Exception", "TOOL_ERROR", "ToolRetryError", 
 def error_class(span: SpanView) -> str | None:
     """Exception type or ``error.type`` of a failed span, None if it names none."""
     named = span.attributes.get("error.type")
-    if isinstance(named, str) and named:
+    if isinstance(named, str) and named and " " not in named:  # a sentence is no class
         kind = named.rsplit(".", 1)[-1]
         return bounded_name(kind) if kind not in _ANY_ERROR else None
     for event in span.events:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from trajectory_guard.core.calls import CallRecord, is_fuller, reported
-from trajectory_guard.core.steps import INTERRUPTED, StepRecord
+from trajectory_guard.core.masking import result_hash
+from trajectory_guard.core.steps import ERROR, INTERRUPTED, SUCCESS, StepRecord
 from trajectory_guard.core.tracking.scope import run_label
 from trajectory_guard.dialects.span import SpanView
 
@@ -40,7 +41,7 @@ def drop_duplicates(steps: Sequence[StepRecord]) -> list[StepRecord]:
         before = None if earlier is None else kept[places[at]]
         if earlier is not None and before is not None and before.outcome_type != INTERRUPTED:
             if is_fuller(record, CallRecord.of(before)):
-                kept[places[at]] = step
+                kept[places[at]] = _completed(step, before)
             recent[at] = earlier.with_report(record)
             continue
         if earlier is not None:
@@ -50,3 +51,13 @@ def drop_duplicates(steps: Sequence[StepRecord]) -> list[StepRecord]:
         del recent[:-WINDOW_STEPS], places[:-WINDOW_STEPS]
         kept.append(step)
     return [step for step in kept if step is not None]
+
+
+def _completed(step: StepRecord, before: StepRecord) -> StepRecord:
+    """The fuller record of a call, with what only the one before it says: its id, the agent, and that it failed."""
+    call_id, agent = step.call_id or before.call_id, step.agent_id or before.agent_id
+    step = step._replace(call_id=call_id, agent_id=agent, run=step.run if step.agent_id else before.run)
+    if before.outcome_type != ERROR or step.outcome_type != SUCCESS:
+        return step
+    snapshot = step.state_snapshot_hash if step.stated else result_hash(ERROR, step.result)
+    return step._replace(outcome_type=ERROR, error_class=before.error_class, state_snapshot_hash=snapshot)

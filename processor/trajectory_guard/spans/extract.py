@@ -142,6 +142,8 @@ def read_known_step(
         keys: the dialect of the span, with the keys of its content; known: what all names of its attributes say.
     """
     dialect, attributes = keys.row, span.attributes
+    if dialect.succeeded is not None and span.status == "error" and dialect.succeeded(span):
+        span = span._replace(status="ok", status_description="")
     name = dialect.tool_name(span)
     if name is None:
         return None
@@ -169,7 +171,7 @@ def read_known_step(
     cut_off = isinstance(returned, CutOff)
     visible = None if cut_off else payload.text  # the part that is left may be that of other results, too
     if visible is None:
-        visible = _failure_text(span, kind)
+        visible = _failure_text(span, kind, known)
     elif len(visible) > MAX_RESULT_CHARS:
         visible = both_ends_and_digest(visible, MAX_RESULT_CHARS)
     batch, task = batch_and_task(span, known, metadata) if known.step_key or metadata else (None, None)
@@ -257,7 +259,7 @@ def _raw_call(span: SpanView, keys: RowKeys) -> tuple[Any, Any, Any]:
     return call_id, given, CutOff(returned) if isinstance(result, CutOff) and isinstance(returned, str) else returned
 
 
-def _failure_text(span: SpanView, kind: str) -> str | None:
+def _failure_text(span: SpanView, kind: str, known: KeySet) -> str | None:
     """The text of an exception stands in for the missing result of a failed call."""
     if kind != ERROR:
         return None
@@ -265,7 +267,8 @@ def _failure_text(span: SpanView, kind: str) -> str | None:
         message = event.attributes.get("exception.message")
         if event.name == "exception" and isinstance(message, str) and message:
             return f"{event.attributes.get('exception.type', 'Error')}: {message}"
-    text = span.status_description
+    messages = (span.attributes[key] for key in known.status_messages)
+    text = span.status_description or next((one for one in messages if isinstance(one, str)), "")
     if not text or _WITHHELD in text or text == span.attributes.get("error.type"):
         return None  # beside its class, nothing is said of the error
     return text

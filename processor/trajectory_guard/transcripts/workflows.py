@@ -14,11 +14,12 @@ from trajectory_guard.transcripts.reprs import parse_repr
 def wrapped_call(span: SpanView, table: DialectTable = DIALECTS) -> tuple[str, Any] | None:
     """Call id and arguments in the ``call_tool`` step of a workflow, None if the span is none."""
     text = first(span.attributes, table.workflow_inputs)
-    if not isinstance(text, str) or "ToolCall(tool_name=" not in text:
+    if not isinstance(text, str) or ("ToolCall(tool_name=" not in text and '"tool_kwargs"' not in text):
         return None
-    outer = json_object(text.lstrip())
-    event = parse_repr(str(outer.get("ev", "")))
-    if not isinstance(event, dict) or not isinstance(event.get("tool_id"), str):
+    event = json_object(text.lstrip()).get("ev", "")
+    if not isinstance(event, Mapping):  # MLflow writes an object, OpenInference its repr
+        event = parse_repr(str(event))
+    if not isinstance(event, Mapping) or not isinstance(event.get("tool_id"), str):
         return None
     return event["tool_id"], event.get("tool_kwargs")
 

@@ -1,0 +1,59 @@
+"""AgentScope: semantic conventions; the result is the whole object around the text that the model reads.
+
+The object has ids and times of its own, which are others in each call, and since version 2 the state in which the call
+ended: spans end well whatever it is. Version 1 writes a repr, ``ToolResponse(content=[…], metadata=None, …)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from trajectory_guard.core.fingerprints import parse_names
+from trajectory_guard.core.literals import parse_literal
+from trajectory_guard.dialects.base import Dialect, RawCall, json_object, named_by
+from trajectory_guard.dialects.span import CutOff, SpanView
+
+_FAILED: Final = frozenset(("error", "denied", "interrupted"))
+_BEGIN: Final = "ToolResponse(content="
+_END: Final = ", metadata="
+_MAX_CHARS: Final = 262_144
+
+
+def _matches(span: SpanView) -> bool:
+    return span.attributes.get("gen_ai.operation.name") == "execute_tool"
+
+
+def _adjust(span: SpanView, raw: RawCall) -> RawCall:
+    written = raw.result
+    if not isinstance(written, str) or written.__class__ is CutOff:
+        return raw
+    found = json_object(written)
+    blocks = found.get("content") if "state" in found else _from_repr(written)
+    if not isinstance(blocks, (list, tuple)):
+        return raw
+    texts = [one.get("text") if isinstance(one, Mapping) else None for one in blocks]
+    if not all(isinstance(text, str) for text in texts):
+        return raw
+    return raw._replace(result={"result": "\n".join(map(str, texts)), "is_error": found.get("state") in _FAILED})
+
+
+def _from_repr(written: str) -> Any:
+    """The blocks of a ``ToolResponse``, None if the text is none."""
+    if len(written) > _MAX_CHARS or not written.lstrip('"').startswith(_BEGIN):
+        return None
+    try:
+        text = parse_names(written) if written[:1] == '"' else written
+        return parse_literal(str(text)[len(_BEGIN) :].rpartition(_END)[0])
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+
+
+AGENTSCOPE = Dialect(
+    name="agentscope",
+    matches=_matches,
+    markers=("gen_ai.operation.name",),
+    scopes=("agentscope",),
+    tool_name=named_by("gen_ai.tool.name", prefixes=("execute_tool ",)),
+    adjust=_adjust,
+)
