@@ -121,6 +121,7 @@ def test_what_is_not_flushed_in_time_is_false_and_the_processors_behind_get_thei
     assert app.errors == set()
 
 
+@pytest.mark.slow
 @pytest.mark.newest
 def test_scores_that_langfuse_does_not_take_are_false_until_it_does(keys: Callable[[str], None]) -> None:
     with langfuse() as server:
@@ -207,6 +208,7 @@ def test_shutdown_waits_for_a_callback_as_a_flush_does() -> None:
     assert said == [Level.NUDGE]
 
 
+@pytest.mark.slow
 def test_shutdown_is_bounded_and_the_second_one_does_nothing(
     keys: Callable[[str], None], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -99,6 +99,7 @@ async def test_each_request_has_its_limits() -> None:
         writer.close()
 
 
+@pytest.mark.slow
 async def test_a_client_that_does_not_stop_is_read_as_fast_as_it_is_answered() -> None:
     """With each reply further requests were read, so that more and more of them waited in memory."""
     recorder = Recorder()
@@ -124,6 +125,7 @@ async def test_a_client_that_does_not_stop_is_read_as_fast_as_it_is_answered() -
             writer.transport.abort()
 
 
+@pytest.mark.slow
 async def test_a_stop_answers_what_was_accepted() -> None:
     recorder = Recorder()
     recorder.gate.clear()
