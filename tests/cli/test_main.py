@@ -83,6 +83,7 @@ def test_closed_and_full_streams_are_named_and_change_no_status(
     assert "unexpected" not in ran.stderr
 
 
+@pytest.mark.slow
 def test_a_terminal_of_unknown_width_gets_the_demo() -> None:
     assert b"with guard" in process("demo", COLUMNS="0").stdout
 

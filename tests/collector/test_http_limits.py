@@ -98,6 +98,7 @@ async def test_second_request_has_a_deadline_too() -> None:
         assert running.recorder.items == 3
 
 
+@pytest.mark.slow
 async def test_idle_connection_is_kept_and_then_closed() -> None:
     async with http_server(read_timeout_s=0.2, idle_timeout_s=1.5) as running:
         reader, writer = await connect(running)

@@ -97,6 +97,7 @@ async def test_exporter_of_the_sdk(compression: Compression) -> None:
         assert running.recorder.items == 600
 
 
+@pytest.mark.slow
 @pytest.mark.newest
 async def test_exporter_of_the_sdk_tries_again_when_reported_to() -> None:
     async with http_server(Recorder(OverloadedError("full", retry_after_s=1.5))) as running:

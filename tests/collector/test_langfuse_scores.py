@@ -331,6 +331,7 @@ async def test_attempts_that_fail_are_counted_by_status(server: Langfuse, status
         assert sample(collector, "scores_attempts_failed_total", status=str(status)) == 2
 
 
+@pytest.mark.slow
 async def test_what_is_left_at_the_end_without_storage_is_counted_as_failed(server: Langfuse) -> None:
     async with collecting(server) as collector:
         server.always = Reply(503)
@@ -372,6 +373,7 @@ def test_without_the_package_a_line_says_what_to_install(
 # --- restarts ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_scores_that_wait_survive_a_restart(server: Langfuse, tmp_path: Path) -> None:
     async with collecting(server, tmp_path) as collector:
         server.always = Reply(503)
@@ -461,6 +463,7 @@ async def test_what_an_older_collector_saved_of_a_loop_is_understood(server: Lan
     assert {score["timestamp"] for score in server.written} == {"2023-11-14T22:13:20.250000Z"}
 
 
+@pytest.mark.slow
 async def test_a_damaged_row_costs_one_score_and_no_start(server: Langfuse, tmp_path: Path) -> None:
     async with collecting(server, tmp_path) as collector:
         server.always = Reply(503)

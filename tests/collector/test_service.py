@@ -170,6 +170,7 @@ async def test_scores_and_batches_survive_a_restart(tmp_path: Path) -> None:
     assert names.count("execute_tool search") == 5
 
 
+@pytest.mark.slow
 async def test_while_it_restores_it_is_alive_and_asks_senders_to_try_again(tmp_path: Path) -> None:
     """After a crash the write-ahead log is evaluated again: data comes back later, flags are not answered wrongly."""
     sent = [

@@ -617,6 +617,7 @@ async def test_two_collectors_share_a_file(tmp_path: Path) -> None:
             assert (await budget(collector, service="shop"))["of"] == "900 of 1,000 tokens"
 
 
+@pytest.mark.slow
 async def test_a_locked_file_loses_nothing_and_stalls_a_second_at_most_once(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     async with running(guard=budgets(spending_file=str(path), tokens=100_000)) as collector:
