@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import before_model
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.tools import BaseTool, tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -539,60 +538,6 @@ def test_an_agent_that_asks_more_than_once_streams_what_it_does_unguarded() -> N
         assert plain(list(guarded.stream(given, in_turn("a"), stream_mode="values"))) == expected
 
     assert not guarded.get_state(in_turn("a")).next
-
-
-def _with_a_silent_node() -> Any:
-    @before_model
-    def audit(state: Any, runtime: Any) -> None:
-        """Writes to a log only."""
-
-    return create_agent(ScriptedChatModel(policy=healthy), [Ran().tool()], middleware=[audit])
-
-
-def _silent_agent() -> Builder:
-    """The agent that tools return to writes nothing, and another node calls the model."""
-    builder: Builder = StateGraph(MessagesState)
-    builder.add_node("agent", lambda state: Command(goto="model"), destinations=("model",))
-    builder.add_node("model", agent_node(healthy))
-    builder.add_node("tools", ToolNode([Ran().tool()]))
-    builder.add_edge(START, "agent")
-    builder.add_conditional_edges("model", tools_condition)
-    builder.add_edge("tools", "agent")
-    return builder
-
-
-def _below(graph: Any) -> Builder:
-    builder: Builder = StateGraph(MessagesState)
-    builder.add_node("work", graph)
-    builder.add_edge(START, "work")
-    return builder
-
-
-SILENT: dict[str, Callable[[], tuple[Any, Any]]] = {
-    "create_agent": lambda: (_with_a_silent_node(), guard_compiled(_with_a_silent_node(), board=new_board())),
-    "apply_guard": lambda: (_silent_agent().compile(), apply_guard(_silent_agent(), board=new_board()).compile()),
-    "sub-graph": lambda: (
-        _below(_silent_agent().compile()).compile(),
-        apply_guard(_below(_silent_agent().compile()), board=new_board()).compile(),
-    ),
-}
-
-
-# Found: one chunk of ``values`` more for each super-step of such a node.
-@pytest.mark.parametrize("mode", ["values", "updates", "debug", ["values", "updates", "custom"]])
-@pytest.mark.parametrize("build", SILENT)
-def test_a_guarded_node_that_writes_nothing_has_no_chunk(build: str, mode: Any) -> None:
-    graph, guarded = SILENT[build]()
-
-    expected = _sorted(plain(list(graph.stream(TASK, stream_mode=mode, subgraphs=True))))
-    assert _sorted(plain(list(guarded.stream(TASK, stream_mode=mode, subgraphs=True)))) == expected
-
-
-def test_the_result_has_the_status_though_the_node_has_written_nothing() -> None:
-    silent = guard_compiled(_with_a_silent_node(), board=new_board()).invoke(TASK)
-    plainly = guard_compiled(_silent_agent().compile(), board=new_board()).invoke(TASK)
-
-    assert silent["loop_status"]["steps_taken"] == plainly["loop_status"]["steps_taken"] > 1
 
 
 @pytest.mark.parametrize("build", [plain_builder, commands, compiled, react_v2, sub_graph, agent_middleware])

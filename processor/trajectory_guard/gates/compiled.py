@@ -36,7 +36,7 @@ from trajectory_guard.gates.langgraph_internals import PregelNode
 from trajectory_guard.gates.nested import CoveringNode, Nested, follow, graphs_in
 from trajectory_guard.gates.node_cache import without_gates
 from trajectory_guard.gates.open_decisions import OpenDecisions
-from trajectory_guard.gates.own_keys import DECLARED, MEMORY, StreamedKeys, guard_channels, split_status
+from trajectory_guard.gates.own_keys import DECLARED, MEMORY, guard_channels, split_status
 from trajectory_guard.gates.private_state import StatusChannel
 from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.rewire import (
@@ -270,9 +270,9 @@ def _add_channels(graph: Compiled) -> None:
     for key, channel in guard_channels().items():
         graph.channels.setdefault(key, channel)
     shown = [key for key in guard_channels() if key != MEMORY]
-    foreign = _foreign(graph)
     if isinstance(graph.stream_channels, (list, tuple)):
-        graph.stream_channels = StreamedKeys((*graph.stream_channels, *shown), foreign)
+        graph.stream_channels = [*dict.fromkeys((*graph.stream_channels, *shown))]
+    foreign = _foreign(graph)
     for name in ("_state_mapper", "_output_mapper"):
         setattr(graph, name, _without(foreign, getattr(graph, name, None)))
 

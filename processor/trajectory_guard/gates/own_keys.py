@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -74,21 +74,3 @@ class _DeclaredScratchpad(LastValue[Any]):
 
 DECLARED: Final = {"loop_status": _DeclaredStatus, "trajectory_scratchpad": _DeclaredScratchpad}
 """Channels in place of those that an application declares without a reducer."""
-
-
-class StreamedKeys(list[str]):
-    """The keys that a graph streams, of which some begin no chunk of ``stream_mode="values"``.
-
-    LangGraph writes a chunk after each super-step in which one of these keys was written: it asks whether they contain
-    the key, and then goes through all of them. A node that writes nothing has none, whatever its gate writes.
-
-    Parameters:
-        quiet: keys that are shown only beside others.
-    """
-
-    def __init__(self, keys: Iterable[str], quiet: Collection[str]) -> None:
-        super().__init__(dict.fromkeys(keys))
-        self._quiet = frozenset(quiet)
-
-    def __contains__(self, key: object) -> bool:
-        return key not in self._quiet and super().__contains__(key)
