@@ -215,7 +215,7 @@ def test_an_exception_of_a_signal_handler_leaves_no_lock_held(what: str) -> None
         signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.parametrize("threshold", [50, 300])
+@pytest.mark.parametrize("threshold", [pytest.param(50, marks=pytest.mark.slow), 300])
 def test_abandoned_streams_of_nested_spans_end_wherever_the_garbage_collector_runs(threshold: int) -> None:
     """The span around the tool's is none of the guard's, and ends next, in the same place."""
     processor, provider = guarded()

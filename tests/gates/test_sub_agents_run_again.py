@@ -156,7 +156,9 @@ def test_a_healthy_agent_runs_again_as_unguarded(
 
 @ways
 @again
-@pytest.mark.parametrize("with_spans", [False, True], ids=["messages", "spans"])
+@pytest.mark.parametrize(
+    "with_spans", [pytest.param(False, id="messages"), pytest.param(True, id="spans", marks=pytest.mark.slow)]
+)
 def test_a_loop_in_each_execution_is_nudged_and_stopped(way: str, why: str, with_spans: bool, traced: Any) -> None:
     found = _run(way, why, repeats(), traced() if with_spans else new_board())
 
