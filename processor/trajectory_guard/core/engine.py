@@ -29,7 +29,7 @@ from trajectory_guard.core.run import Run
 from trajectory_guard.core.score import Scorer
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.similarity.cascade import Settle
-from trajectory_guard.core.state import MAX_RUNS, TrajectoryState
+from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED, Evidence, ModelTokens, StepRecord
 from trajectory_guard.core.text_bounds import within_limit
 from trajectory_guard.core.tools import is_status_lookup
@@ -375,19 +375,15 @@ class Engine:
         run.remember(observation, place)
 
     def _enter(self, state: TrajectoryState, run: Run, step: StepRecord) -> None:
-        """Make the run the current one; beyond ``MAX_RUNS`` the run that was idle longest is evicted."""
+        """Make the run the current one."""
         instance, turn = step.run or "", step.turn if step.turn is not None else step.asked
         if turn is not None and state.turns.get(instance) != turn:
             denied = state.denied  # the reader has cleared it already, and may have entered this step
             state.begin_turn(instance, turn)
             state.denied = denied
         if state.current != run.label or not run.index:  # one without steps is new, or in place of another
-            state.restarts += state.runs.pop(run.label, run) is not run
-            state.runs[run.label] = run
+            state.restarts += state.enter_run(run) not in (None, run)
             state.current = run.label
-            if len(state.runs) > MAX_RUNS:
-                del state.runs[next(iter(state.runs))]
-                state.evicted_runs += 1
         if step.trace_id is not None:
             run.trace_id = step.trace_id
 

@@ -309,8 +309,7 @@ class Run:
 _PLAIN: Final = (
     "label", "index", "last_progress", "last_new_call", "last_stated_wait", "last_waiting", "last_timed", "last_work",
     "last_act", "old_states_in_a_row", "failure", "dismissed", "pause_s", "batch_label", "first_superstep", "last_end",
-    "rhythm_s",
-    "trace_id", "boundary", "episode_start_s", "gated", "stoppable",
+    "rhythm_s", "trace_id", "boundary", "episode_start_s", "gated", "stoppable",
 )  # fmt: skip
 """The fields that are saved as they are."""
 

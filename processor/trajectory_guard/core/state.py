@@ -130,14 +130,10 @@ class TrajectoryState:
 
     def go_on_with(self, newer: TrajectoryState) -> None:
         """Take over the runs of another state, whose steps came after those of this one; it is used up."""
-        for label, run in newer.runs.items():
+        for run in newer.runs.values():
             run.history.move(self.index)
             run.ladder.episode += self.episodes if run.ladder.episode else 0
-            self.runs.pop(label, None)
-            self.runs[label] = run
-            if len(self.runs) > MAX_RUNS:
-                del self.runs[next(iter(self.runs))]
-                self.evicted_runs += 1
+            self.enter_run(run)
         self.turns = dict([*self.turns.items(), *newer.turns.items()][-MAX_RUNS:])
         self.noise = dict([*self.noise.items(), *newer.noise.items()][-MAX_NOISE_PROFILES:])
         self.denied = {**self.denied, **newer.denied}
@@ -172,6 +168,18 @@ class TrajectoryState:
             denied = self.denied
             self.begin_turn(instance, turn)
             self.denied = denied
+
+    def enter_run(self, run: Run) -> Run | None:
+        """Make a run the newest; beyond ``MAX_RUNS`` the run that was idle longest is evicted.
+
+        Returns the run that had its label before.
+        """
+        before = self.runs.pop(run.label, None)
+        self.runs[run.label] = run
+        if len(self.runs) > MAX_RUNS:
+            del self.runs[next(iter(self.runs))]
+            self.evicted_runs += 1
+        return before
 
     def note_model_calls(self, label: str, newest: model_calls.Newest) -> None:
         """Replace the newest model calls of a run; none: it has made a tool step, or ended."""

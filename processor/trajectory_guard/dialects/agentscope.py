@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from trajectory_guard.core.fingerprints import parse_names
 from trajectory_guard.core.literals import parse_literal
-from trajectory_guard.dialects.base import Dialect, RawCall, json_object, named_by
-from trajectory_guard.dialects.span import CutOff, SpanView
+from trajectory_guard.dialects.base import Dialect, RawCall, executes_tool, json_object, json_text, named_by
+from trajectory_guard.dialects.span import SpanView, whole_text
 
 _FAILED: Final = frozenset(("error", "denied", "interrupted"))
 _BEGIN: Final = "ToolResponse(content="
@@ -20,13 +19,9 @@ _END: Final = ", metadata="
 _MAX_CHARS: Final = 262_144
 
 
-def _matches(span: SpanView) -> bool:
-    return span.attributes.get("gen_ai.operation.name") == "execute_tool"
-
-
 def _adjust(span: SpanView, raw: RawCall) -> RawCall:
-    written = raw.result
-    if not isinstance(written, str) or written.__class__ is CutOff:
+    written = whole_text(raw.result)
+    if written is None:
         return raw
     found = json_object(written)
     blocks = found.get("content") if "state" in found else _from_repr(written)
@@ -40,18 +35,19 @@ def _adjust(span: SpanView, raw: RawCall) -> RawCall:
 
 def _from_repr(written: str) -> Any:
     """The blocks of a ``ToolResponse``, None if the text is none."""
-    if len(written) > _MAX_CHARS or not written.lstrip('"').startswith(_BEGIN):
+    text = written if len(written) <= _MAX_CHARS else ""
+    text = json_text(text) or text
+    if not text.startswith(_BEGIN):
         return None
     try:
-        text = parse_names(written) if written[:1] == '"' else written
-        return parse_literal(str(text)[len(_BEGIN) :].rpartition(_END)[0])
+        return parse_literal(text[len(_BEGIN) :].rpartition(_END)[0])
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return None
 
 
 AGENTSCOPE = Dialect(
     name="agentscope",
-    matches=_matches,
+    matches=executes_tool,
     markers=("gen_ai.operation.name",),
     scopes=("agentscope",),
     tool_name=named_by("gen_ai.tool.name", prefixes=("execute_tool ",)),

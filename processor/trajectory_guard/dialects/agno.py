@@ -10,7 +10,7 @@ from typing import Final
 
 from trajectory_guard.core.literals import parse_literal
 from trajectory_guard.dialects.base import Dialect, RawCall, named_by
-from trajectory_guard.dialects.span import CutOff, SpanView
+from trajectory_guard.dialects.span import SpanView, whole_text
 
 _SCOPE: Final = "opentelemetry.instrumentation.agno"
 _FAILED: Final = "status='failure' result=None error="
@@ -28,8 +28,8 @@ def _matches(span: SpanView) -> bool:
 
 def _opened(span: SpanView, raw: RawCall) -> RawCall:
     """What the tool returned, or the text of its exception, without the object around it."""
-    written = raw.result
-    if not isinstance(written, str) or written.__class__ is CutOff:
+    written = whole_text(raw.result)
+    if written is None:
         return raw
     if written.startswith(_FAILED):
         text = _text(_before_fields(written[len(_FAILED) :]))

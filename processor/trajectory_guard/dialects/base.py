@@ -37,6 +37,11 @@ _MAX_KEPT_NAMES: Final = 128
 """Where a history is spread over several attributes a message, each span has names of its own."""
 
 
+def executes_tool(span: SpanView) -> bool:
+    """Whether a span is that of a tool call, by the semantic conventions."""
+    return span.attributes.get("gen_ai.operation.name") == "execute_tool"
+
+
 def never(span: SpanView) -> bool:
     """The ``matches`` of a row without tool spans of its own."""
     return False
@@ -360,6 +365,16 @@ def json_object(value: Any) -> Mapping[str, Any]:
     if isinstance(value, str):
         return _parsed(value) if value[:1] == "{" else {}
     return value if isinstance(value, Mapping) else {}
+
+
+def json_text(value: Any) -> str | None:
+    """An attribute that holds a text written as JSON, decoded; None if it does not."""
+    if not isinstance(value, str) or value[:1] != '"':
+        return None
+    try:
+        return str(parse_names(value))
+    except ValueError:
+        return None
 
 
 @lru_cache(maxsize=4)

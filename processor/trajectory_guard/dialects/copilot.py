@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from trajectory_guard.dialects.base import Dialect, RawCall, named_by
-from trajectory_guard.dialects.span import CutOff, SpanView
+from trajectory_guard.dialects.base import Dialect, RawCall, executes_tool, named_by
+from trajectory_guard.dialects.span import SpanView, whole_text
 
 _SCOPE: Final = "github.copilot"
 _EXIT: Final = "process.exit.code"
@@ -14,17 +14,13 @@ _SHELL: Final = re.compile(r"<shellId: [\w-]{1,40} completed with exit code (-?\
 """The last line of a result. The shell's number is another one in each call."""
 
 
-def _matches(span: SpanView) -> bool:
-    return span.attributes.get("gen_ai.operation.name") == "execute_tool"
-
-
 def _failed(span: SpanView) -> bool:
     return span.attributes.get(_EXIT) not in (None, 0, "0")
 
 
 def _adjust(span: SpanView, raw: RawCall) -> RawCall:
-    result = raw.result
-    if not isinstance(result, str) or result.__class__ is CutOff or _EXIT not in span.attributes:
+    result = whole_text(raw.result)
+    if result is None or _EXIT not in span.attributes:
         return raw
     result = _SHELL.sub(r"<exited with code \1>", result)
     return raw._replace(result={"result": result, "is_error": True} if _failed(span) else result)
@@ -32,7 +28,7 @@ def _adjust(span: SpanView, raw: RawCall) -> RawCall:
 
 COPILOT = Dialect(
     name="copilot",
-    matches=_matches,
+    matches=executes_tool,
     markers=("gen_ai.operation.name",),
     scopes=(_SCOPE,),
     tool_name=named_by("gen_ai.tool.name", prefixes=("execute_tool ",)),

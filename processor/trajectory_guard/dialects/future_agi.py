@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from trajectory_guard.core.fingerprints import parse_names
 from trajectory_guard.dialects.base import (
     Dialect,
     Identity,
@@ -16,6 +15,7 @@ from trajectory_guard.dialects.base import (
     ModelCalls,
     RawCall,
     json_object,
+    json_text,
     named_by,
     text_or_empty,
 )
@@ -30,12 +30,8 @@ def _matches(span: SpanView) -> bool:
 
 
 def _adjust(span: SpanView, raw: RawCall) -> RawCall:
-    given, written = raw.arguments, json_object(raw.result)
-    if isinstance(given, str) and given[:1] == '"':
-        try:
-            given = parse_names(given) or {}
-        except ValueError:
-            given = raw.arguments
+    text, written = json_text(raw.arguments), json_object(raw.result)
+    given = raw.arguments if text is None else text or {}
     is_message = written.keys() == {"output"} and text_or_empty(written["output"]).startswith("content=")
     return RawCall(raw.call_id, given, written["output"] if is_message else raw.result)
 

@@ -15,6 +15,7 @@ from trajectory_guard.dialects.base import (
     Messages,
     ModelCalls,
     RawCall,
+    executes_tool,
     json_object,
     named_by,
     text_or_empty,
@@ -119,10 +120,6 @@ LOGFIRE_MCP = Dialect(
 _CLAUDE_SCOPE: Final = "logfire.claude_agent_sdk"
 
 
-def _matches_claude(span: SpanView) -> bool:
-    return span.attributes.get("gen_ai.operation.name") == "execute_tool"
-
-
 def _adjust_claude(span: SpanView, raw: RawCall) -> RawCall:
     error = span.attributes.get("error.type")
     return raw if error is None or raw.result is not None else raw._replace(result={"result": error, "is_error": True})
@@ -135,7 +132,7 @@ def _awaits_approval(span: SpanView) -> bool:
 
 LOGFIRE_CLAUDE = Dialect(
     name="logfire",
-    matches=_matches_claude,
+    matches=executes_tool,
     markers=("gen_ai.operation.name",),
     scopes=(_CLAUDE_SCOPE,),
     tool_name=named_by("gen_ai.tool.name", prefixes=("execute_tool ",)),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from trajectory_guard.core.fingerprints import parse_names
 from trajectory_guard.dialects.base import (
     Dialect,
     Identity,
@@ -17,6 +16,7 @@ from trajectory_guard.dialects.base import (
     ModelCalls,
     RawUsage,
     json_object,
+    json_text,
     text_or_empty,
 )
 from trajectory_guard.dialects.span import SpanView
@@ -35,20 +35,10 @@ def _matches(span: SpanView) -> bool:
 
 def _tool_name(span: SpanView) -> str | None:
     attributes = span.attributes
-    named = attributes.get("gen_ai.tool.name") or _unquoted(attributes.get("name"))
+    named = attributes.get("gen_ai.tool.name") or json_text(attributes.get("name"))
     if not named and span.name.endswith(_FUNCTIONS):
         named = json_object(attributes.get(_OUTPUT)).get("tool_name")
     return text_or_empty(named) or span.name.removeprefix("Tool.") or None
-
-
-def _unquoted(value: Any) -> str:
-    """An attribute of text, which is written as JSON."""
-    if not isinstance(value, str) or value[:1] != '"':
-        return ""
-    try:
-        return text_or_empty(parse_names(value))
-    except ValueError:
-        return ""
 
 
 def _is_agent(span: SpanView) -> bool:
@@ -61,7 +51,7 @@ def _agent_name(span: SpanView) -> str | None:
     name = span.name
     for method in _METHODS:
         name = name.removesuffix(method)
-    return _unquoted(span.attributes.get("name")) or name
+    return json_text(span.attributes.get("name")) or name
 
 
 def _is_call(span: SpanView) -> bool | None:

@@ -14,6 +14,7 @@ from trajectory_guard.dialects.base import (
     Identity,
     Messages,
     ModelCalls,
+    executes_tool,
     hands_over,
     named_by,
     text_or_empty,
@@ -37,10 +38,6 @@ _OTHER_OPERATIONS: Final = frozenset(
         "chain",
     )
 )  # fmt: skip
-
-
-def _matches(span: SpanView) -> bool:
-    return span.attributes.get(_OPERATION) == "execute_tool"
 
 
 def _is_other_operation(operation: Any) -> bool:
@@ -72,7 +69,7 @@ def _has_usage(span: SpanView) -> bool:
 
 SEMCONV = Dialect(
     name="semconv",
-    matches=_matches,
+    matches=executes_tool,
     markers=(_OPERATION,),
     tool_name=_name,
     not_a_tool={_OPERATION: _is_other_operation},

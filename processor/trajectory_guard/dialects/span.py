@@ -12,6 +12,11 @@ class CutOff(str):
     __slots__ = ()
 
 
+def whole_text(value: Any) -> str | None:
+    """A text of which nothing is cut off; None for anything else."""
+    return value if isinstance(value, str) and value.__class__ is not CutOff else None
+
+
 def with_cut_off(attributes: Mapping[str, Any], is_cut: Callable[[int], bool]) -> dict[str, Any]:
     """Attributes with ``CutOff`` in place of texts whose number of characters shows that they are cut off."""
     return {

@@ -11,7 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from trajectory_guard.dialects.base import Dialect, Identity, Messages, ModelCalls, named_by, text_or_empty
+from trajectory_guard.dialects.base import (
+    Dialect,
+    Identity,
+    Messages,
+    ModelCalls,
+    executes_tool,
+    named_by,
+    text_or_empty,
+)
 from trajectory_guard.dialects.span import SpanView
 
 _OPERATION: Final = "ai.operationId"
@@ -91,8 +99,7 @@ VERCEL = Dialect(
 
 
 def _matches_openinference(span: SpanView) -> bool:
-    attributes = span.attributes
-    return attributes.get(_KIND) == "TOOL" and attributes.get("gen_ai.operation.name") == "execute_tool"
+    return span.attributes.get(_KIND) == "TOOL" and executes_tool(span)
 
 
 VERCEL_OPENINFERENCE = Dialect(

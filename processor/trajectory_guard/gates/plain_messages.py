@@ -16,7 +16,7 @@ class _Kept(NamedTuple):
     """A message, what it held when it was converted, and the result."""
 
     plain: Any
-    held: Any
+    content: Any
     message: BaseMessage
 
 
@@ -44,7 +44,7 @@ class PlainMessages:
         kept = self._newer.get(key)
         if kept is None and (kept := self._older.get(key)) is not None:
             self._keep(key, kept)
-        if kept is not None and kept.plain is plain and kept.held == plain:
+        if kept is not None and kept.plain is plain and kept.content == plain:
             return kept.message
         (message,) = convert_to_messages([plain])
         if isinstance(message.content, str) and len(message.content) <= _MAX_CHARS:

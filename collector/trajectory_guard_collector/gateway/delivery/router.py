@@ -53,7 +53,7 @@ class Delivery:
     Parameters:
         config: ``exporters`` and ``queue``.
         metrics: counters and gauges.
-        via: names the collectors that a request of a signal has gone through.
+        via: names the collectors that a request of a signal has passed.
         write: receives the lines of debug exporters.
         store: holds waiting batches, if ``queue.storage`` is set. Its owner starts it before and stops it after.
 

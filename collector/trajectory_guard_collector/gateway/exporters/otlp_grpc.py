@@ -46,7 +46,7 @@ class OtlpGrpcExporter:
         config: ``endpoint`` is ``host:port`` (TLS unless ``tls.insecure``), ``http://host:port`` (plain text),
             ``https://host:port`` (TLS) or any other gRPC target.
         log: for replies that cannot be read.
-        via: names the collectors that a request of a signal has gone through.
+        via: names the collectors that a request of a signal has passed.
 
     Raises:
         ValueError: the endpoint is a URL with a path, or a TLS file cannot be read.

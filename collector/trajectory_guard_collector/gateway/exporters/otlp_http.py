@@ -48,7 +48,7 @@ class OtlpHttpExporter:
         log: for replies that cannot be read.
         urls: URL of each signal, instead of the ones the endpoint gives.
         headers: sent with every request, beneath the configured ones.
-        via: names the collectors that a request of a signal has gone through.
+        via: names the collectors that a request of a signal has passed.
 
     Raises:
         ValueError: a TLS file cannot be used; names the key.

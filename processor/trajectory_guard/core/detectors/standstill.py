@@ -166,9 +166,8 @@ class Standstill(Detector):
         self.since_known = self.since_known + 1 if mark else 0
         read = self.since_known <= _AFTER_KNOWN and not is_handoff(seen.step.tool_name)
         mark |= _AGAIN * (seen.made > 1)
-        mark |= (
-            self._answered(seen, tool) if read else _ANSWER
-        )  # what an agent does with a hand-over does not show in it
+        # what an agent does with a hand-over does not show in its answer
+        mark |= self._answered(seen, tool) if read else _ANSWER
         marks, indices = self.marks, self.steps
         if seen.same_batch and marks:
             mark = (mark | marks[-1]) & ~(_SILENT | _SAME | _AGAIN) | mark & marks[-1]
