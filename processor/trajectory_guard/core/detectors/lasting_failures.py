@@ -257,7 +257,7 @@ def _read(text: str, values: Sequence[str]) -> tuple[str, tuple[float, ...]]:
         figures.append(0.0 if word in asked else float(FIGURE.findall(word)[0]))
         return "#" if word in asked else FIGURE.sub("#", word)  # another id is another thing that failed
 
-    for word in asked:
+    for word in sorted(asked, key=lambda word: (-len(word), word)):  # the longest first: a name may hold another one
         if len(word) >= _MIN_NAME_CHARS:
             text = text.replace(word, "#")  # before a mask takes the space in front of it
     words = NUMBERED.sub(without_figures, mask_text(text))
