@@ -128,7 +128,7 @@ _NOISE: Final = _any(
 _HAS_DIGIT: Final = re.compile(r"\d")
 
 
-@lru_cache(maxsize=16)  # one step asks for the masked text of a failure up to four times
+@lru_cache(maxsize=4)  # one step asks for the masked text of a failure up to four times
 def mask_text(text: str) -> str:
     """``text`` of an error with its volatile parts replaced by their kind, spaces folded.
 

@@ -8,7 +8,6 @@ import unicodedata
 from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
-from urllib.parse import unquote
 
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.tools import is_lookup
@@ -245,7 +244,7 @@ def _text_leaves(prefix: str, name: str, text: str, context: _Context, depth: in
     if keys.is_address(name) and _HOST.match(stripped):
         stripped = f"https://{stripped}"
     if stripped.startswith("file:///"):
-        yield Leaf(prefix, PATH, shorten(normalize_path(unquote(stripped.removeprefix("file://"))), 240))
+        yield Leaf(prefix, PATH, shorten(normalize_path(stripped), 240))
     elif _URL.match(stripped) and not stripped.startswith("file:"):
         yield from _url_leaves(prefix, stripped, context, depth)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from typing import Final
-from urllib.parse import unquote_plus, urlsplit
+from urllib.parse import unquote, unquote_plus, urlsplit
 
 from trajectory_guard.core.wordlists import groups
 
@@ -26,7 +26,7 @@ def normalize_path(path: str) -> str:
     """``path`` with forward slashes, without ``.``, ``..``, doubled and trailing slashes; case is kept."""
     path = path.strip().strip("\"'")
     if path.startswith("file://"):
-        path = path[7:]
+        path = unquote(path[7:])
     path = _HOME_VARIABLE.sub("~", path)
     if "\\" in path and "/" not in path:
         path = path.replace("\\", "/")

@@ -204,7 +204,10 @@ def _clean_path(token: str) -> str:
         token = token[2:]
     if token.endswith("/") and len(token) > 1 and not token.endswith("://"):
         token = token.rstrip("/") or "/"
-    return token
+    return _SLASHES.sub("/", token) if "//" in token and token[0] in "/~." else token
+
+
+_SLASHES: Final = re.compile("//+")
 
 
 def _render(words: list[str], folder: str) -> str:
@@ -212,8 +215,8 @@ def _render(words: list[str], folder: str) -> str:
         return ""
     if words[0] == "sudo" and len(words) > 1 and words[1][:1] != "-":
         return "sudo " + _render(words[1:], folder)
-    words, inner = _take_directory(_program(words))
-    words = _program(words) if inner else words
+    words, inner = _take_directory(words)
+    words = _program(words)
     if len(words) == 3 and words[0] in _SHELLS and words[1] in ("-c", "-lc") and not _QUOTE_MARK.search(words[2]):
         return normalize_shell(words[2].replace("\u00a0", " ").replace("\u0085", "\n"))
     folder = posixpath.normpath(posixpath.join(folder, inner)) if inner else folder

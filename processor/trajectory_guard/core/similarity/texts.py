@@ -261,11 +261,18 @@ def _asks_alike(a: TextFeatures, b: TextFeatures) -> bool:
 
 
 def _asks_other_side(a: TextFeatures, b: TextFeatures) -> bool:
-    """Whether one text asks who does something, and the other, with *do*, to whom somebody does it."""
-    return "who" in a.questions | b.questions and not _DOING.isdisjoint(b.vocabulary - a.vocabulary)
+    """Whether one text asks who or which thing does something, and the other, with *do*, to whom or what it is done."""
+    if _DOING.isdisjoint(b.vocabulary - a.vocabulary):
+        return False
+    if "who" in a.questions | b.questions:
+        return True
+    chooses = not _CHOOSING.isdisjoint(a.vocabulary & b.vocabulary)
+    return chooses and _PASSIVE.isdisjoint(a.vocabulary) and _in_order(a, b) != _in_order(b, a)
 
 
 _DOING: Final = frozenset(map(concept, ("do", "does", "did")))
+_CHOOSING: Final = frozenset(map(concept, ("which", "what")))
+_PASSIVE: Final = frozenset(map(concept, ("by", "is", "are", "was", "were", "be", "been", "being")))
 
 
 def _extends_letters(short: str, long: str) -> bool:

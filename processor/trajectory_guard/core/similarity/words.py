@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from . import vocabulary as vocab
+from .courtesies import without_courtesies
 from .dates import unify_moments
 from .scripts import MARKS, letters_of, negating_signs, pieces, plain, with_usual_digits
 
@@ -88,8 +89,32 @@ def stem(word: str) -> str:
         return word
     if word.endswith("'s"):
         return stem(word[:-2])
-    word = _singular(word)
+    word = _singular(_in_american(word))
     return word if word in vocab.WHOLE else _strip_suffix(word)
+
+
+def _in_american(word: str) -> str:
+    """A word of British spelling in its American one; other words with these letters map to no word that exists."""
+    return word if _BRITISH.search(word) is None else _BRITISH.sub(_american, word)
+
+
+def _american(found: re.Match[str]) -> str:
+    return _AMERICAN[found[0]]
+
+
+_AMERICAN: Final = {
+    "our": "or", "tre": "ter", "tred": "tered", "bre": "ber", "ogue": "og", "yze": "yse", "yzi": "ysi", "ence": "ense",
+    "aem": "em", "paed": "ped", "naec": "nec", "caes": "ces", "naesth": "nesth", "rchaeo": "rcheo", "oes": "es",
+    "oed": "ed", "foet": "fet", "rrhoea": "rrhea",
+}  # fmt: skip
+_BRITISH: Final = re.compile(
+    r"(?<=[a-z]{2})our(?=(?:s|ed|ing|er|ers|ful|less|able|ite|ites|al|hood|hoods)?\Z)|(?<=[a-z]{2})tred?(?=s?\Z)"
+    r"|(?<=fi)bre(?=s?\Z)|(?<=cali)bre(?=s?\Z)|(?<=[aio]l)ogue(?=s?\Z)|(?<=al)yz[ei]|(?<=\bdef)ence|(?<=\boff)ence"
+    r"|(?<=\blic)ence|(?<=\bpret)ence|aem(?=[io])|paed(?=i)|naec(?=ol)|caes(?=ar[ei])|naesth|rchaeo|\boes(?=oph|tr)"
+    r"|\boed(?=em)|\bfoet|rrhoea"
+)
+"""``colour``, ``centre``, ``fibre``, ``catalogue``, ``defence``, ``analyze`` (turned into ``analyse``), and the
+vowels of medicine: ``anaemia``, ``paediatric``, ``oestrogen``."""
 
 
 def _singular(word: str) -> str:
@@ -316,7 +341,7 @@ _ELSEWHERE: Final = vocab.FUNCTION_WORDS | vocab.BINDING_WORDS | frozenset("aeio
 @lru_cache(maxsize=256)
 def features(text: str) -> TextFeatures:
     """The comparable content of ``text``."""
-    found = [plain(raw) for raw in tokens(text)]
+    found = without_courtesies([plain(raw) for raw in tokens(text)])
     spelled = [pair for raw in found for pair in pieces(raw)]
     binding = frozenset(piece for piece, binds in spelled if binds)
     words = _rewrite_measures(_rewrite_phrases([piece for raw, _ in spelled for piece in _pieces(raw)]))
@@ -414,6 +439,8 @@ class _Builder:
         if role == STOP and len(raw) > 1 and raw.isupper() and low not in _OPERATORS and not self._title_case:
             role = HARD  # "WHO", "IT" and "US" are names
         if role == HARD and not self._english:
+            if low.isalpha():
+                name = stem(low)  # "temps" is no temperature
             if low in _NUMBERS_ELSEWHERE:
                 role, name = ANCHOR, _NUMBERS_ELSEWHERE[low]
             elif _binds(low) and (not raw[:1].isupper() or (len(raw) == 1 and raw in self._starts)):
