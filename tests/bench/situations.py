@@ -40,6 +40,7 @@ SETS: Final = (
     "twentyfirst",
     "twentysecond",
     "twentythird",
+    "twentyfourth",
     "attacked",
 )
 """See ``tests/data/README.md``: which of them the rules were tuned on."""

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -120,8 +121,53 @@ SONGS = [
 Call = tuple[str, dict[str, Any], str]
 
 
+SENTENCES = [
+    "The kettle leaks from below after two weeks.",
+    "Arrived on a Tuesday, well wrapped and complete.",
+    "My grandmother loves these slippers.",
+    "Far too loud for a bedroom at night.",
+    "It would not pair with our television.",
+    "Colours are brighter than on the photo.",
+    "We returned it and got our money back quickly.",
+    "Good value, although the manual is a riddle.",
+    "One wheel squeaks, otherwise a solid pram.",
+    "The dog ate it, so I bought another.",
+    "Tastes like cardboard, sadly.",
+    "Exactly what a small kitchen needs.",
+    "Support answered within an hour.",
+    "Zip broke on the first trip to Norway.",
+    "Fits a size 44 without any trouble.",
+    "Smells of paint when it gets warm.",
+    "Would recommend to any beginner.",
+    "Half of the screws were missing.",
+    "The app asks for far too many rights.",
+    "Charges in forty minutes flat.",
+    "Nobody told me it needs batteries.",
+    "A lovely gift for retired teachers.",
+    "Stopped working during the thunderstorm.",
+    "Second one I own, still happy.",
+]
+
+
 def checksum(at: int) -> str:
     return hashlib.sha1(str(at).encode(), usedforsecurity=False).hexdigest()
+
+
+def uuid_of(at: int) -> str:
+    return str(UUID(checksum(at)[:32]))
+
+
+def losses_of(at: int) -> str:
+    return "".join(f"epoch {n} loss={0.9 - n / 9 + at * n * 37 % 11 / 97:.4f}\n" for n in (1, 2, 3))
+
+
+def busy_on(at: int) -> str:
+    """Two people, each with a meeting of another length."""
+    day = f"2026-04-{1 + at:02d}T"
+    return json.dumps({
+        name: {"busy": [{"start": f"{day}{9 + at * k % 4:02d}:00:00Z", "end": f"{day}{14 + at * k % 3:02d}:30:00Z"}]}
+        for k, name in ((3, "ann"), (5, "bob"))
+    })  # fmt: skip
 
 
 LEFT_ALONE: dict[str, Callable[[int], Call]] = {
@@ -137,6 +183,34 @@ LEFT_ALONE: dict[str, Callable[[int], Call]] = {
         "find_common_slot",
         {"people": ["ana", "bo", "chen", "dov", "elif", "finn"], "minutes": 60, "date": f"2025-05-{1 + at:02d}"},
         "no common slot",
+    ),
+    "mails archived by their id": lambda at: (
+        "gmail_modify",
+        {"id": checksum(at)[:16], "removeLabelIds": ["INBOX"]},
+        json.dumps({"id": checksum(at)[:16], "threadId": checksum(at)[:16], "labelIds": ["CATEGORY_PROMOTIONS"]}),
+    ),
+    "records closed by their id": lambda at: (
+        "salesforce_update",
+        {"record": {"Id": f"006Hs0000{checksum(at)[:9]}", "StageName": "Closed Won"}},
+        json.dumps({"id": f"006Hs0000{checksum(at)[:9]}", "success": True, "errors": []}),
+    ),
+    "pages archived by their uuid": lambda at: (
+        "update_page",
+        {"page_id": uuid_of(at), "archived": True},
+        json.dumps({"object": "page", "id": uuid_of(at), "archived": True}),
+    ),
+    "documents updated, counted": lambda at: (
+        "update_document",
+        {"collection": "users", "_id": checksum(at)[:24], "update": {"$set": {"active": False}}},
+        '{"acknowledged": true, "matchedCount": 1, "modifiedCount": 1, "upsertedId": null}',
+    ),
+    "days of a calendar": lambda at: ("freebusy", {"day": f"2026-04-{1 + at:02d}"}, busy_on(at)),
+    "trainings with other settings": lambda at: ("train", {"rate": 10.0 ** -(1 + at % 4), "decay": at}, losses_of(at)),
+    "sentences that are no spam": lambda at: ("is_spam", {"subject": SENTENCES[at]}, "not spam"),
+    "sentences without mistakes": lambda at: (
+        "check_spelling",
+        {"sentence": SENTENCES[at]},
+        '{"errors": [], "ok": true}',
     ),
 }
 NOT_STOPPED: dict[str, Callable[[int], Call]] = {
@@ -200,6 +274,26 @@ ONE_MORE: dict[str, Callable[[int], Call]] = {
         "render",
         {"scene": "atrium", "samples": 64 + at},
         '{"error": "out of memory"}',
+    ),
+    "orders with an id of the client": lambda at: (
+        "place_order",
+        {"symbol": "BTC", "side": "BUY", "newClientOrderId": checksum(at)[:22]},
+        '{"code": -2019, "msg": "Margin is insufficient."}',
+    ),
+    "a message with another id": lambda at: (
+        "control_device",
+        {"device": "pump-3", "command": "start", "message_id": uuid_of(at)},
+        '{"problem": "The device does not answer", "state": "offline"}',
+    ),
+    "a document that is not there, counted": lambda at: (
+        "update_document",
+        {"collection": "users", "filter": {"name": "ann"}, "request_id": uuid_of(at)},
+        '{"acknowledged": true, "matchedCount": 1, "modifiedCount": 0, "upsertedId": null}',
+    ),
+    "a search that is narrowed although it found nothing": lambda at: (
+        "search",
+        {"q": " ".join(["warranty", "policy", *ROOMS[:at]])},
+        '{"total": 0, "results": []}',
     ),
     "a bound turned down": lambda at: ("search", {"q": "tent", "max_price": 500 - 10 * at}, "No results"),
 }

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from trajectory_guard.core.listings import _may_hold_decimal
 from trajectory_guard.core.masking import _TRACEBACK, has_traceback, is_volatile_key, mask_noise, mask_text, masked_hash
 from trajectory_guard.core.outcome import (
     _REFUSAL,
@@ -17,7 +18,7 @@ from trajectory_guard.core.outcome import (
     is_refusal,
     looks_like_error,
 )
-from trajectory_guard.core.result_text import _DECIMAL, _may_hold_decimal
+from trajectory_guard.core.result_text import DECIMAL
 from trajectory_guard.core.transient import _TRANSIENT_WORDS, is_transient
 from trajectory_guard.core.wordlists import ascii_beginnings, runs
 
@@ -322,7 +323,7 @@ def test_the_quick_look_for_words_of_a_refusal_overlooks_none(words: str, shout:
 
 @given(st.text(alphabet="190.,a \né٣", max_size=12))
 def test_the_quick_look_for_decimals_overlooks_none(text: str) -> None:
-    assert _may_hold_decimal(text) or _DECIMAL.search(text) is None
+    assert _may_hold_decimal(text) or DECIMAL.search(text) is None
 
 
 @given(

@@ -71,6 +71,10 @@ RANKED: dict[str, Callable[[list[str], int], str]] = {
     "between a heading and a foot": lambda hits, n: f"{len(hits)} results\n"
     + "\n".join(f"{rank}) {hit} (0.{997 - 13 * n - rank})" for rank, hit in enumerate(hits, 1))
     + f"\n-- page 1 of 1, generated 2026-05-12T08:00:{10 + n}Z",
+    "with an abstract below each title": lambda hits, n: "\n".join(
+        f"{rank}. {hit}\n   Read more about {hit.lower()}, with pictures." for rank, hit in enumerate(hits, 1)
+    ),
+    "scores first": lambda hits, n: "\n".join(f"score=0.{997 - 13 * n - at} [{hit}]" for at, hit in enumerate(hits)),
 }  # fmt: skip
 QUERIES = (
     "cone 6 slow cool", "slow cooling at cone six", "how to cool a kiln slowly", "cooling schedule for cone 6",

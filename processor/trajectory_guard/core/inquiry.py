@@ -12,16 +12,19 @@ for before and is taken from the last answer, as an opaque cursor is. Names of a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Final
+from itertools import islice
+from typing import Any, Final
 from zlib import crc32
 
 from trajectory_guard.core.fingerprints import checksum
-from trajectory_guard.core.masking import masked_hash, of_this_moment
+from trajectory_guard.core.masking import CAMEL, masked_hash, of_this_moment
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.plain import Plain
-from trajectory_guard.core.result_text import MAX_FORM_CHARS, WORD
+from trajectory_guard.core.result_text import MAX_FORM_CHARS, WORD, is_acknowledgement, values_of
+from trajectory_guard.core.similarity.keys import is_bound
+from trajectory_guard.core.steps import EMPTY, SUCCESS
 from trajectory_guard.core.tools import is_lookup
 from trajectory_guard.core.volatile import is_volatile_throughout
 
@@ -148,14 +151,14 @@ class Inquiry(Plain):
 
     def update(
         self, seen: Observation, values: Sequence[str], answer: str, *, further: bool = False, nearby: bool = False,
-        handed: Sequence[str] = (),
+        handed: Sequence[str] = (), things: Container[str] = (),
     ) -> bool:  # fmt: skip
         """Add an unproductive call; returns whether it asks for something that this series has not asked for yet.
 
         Parameters:
             values: those of the request that say what is asked for.
             further: it is known to, as it goes on from the call before; nearby: it points almost where that did.
-            handed: texts that it hands over, if it is one that writes.
+            handed: texts that it hands over, if it is one that writes; things: values that are ids of things.
         """
         if seen.tool != self.tool:
             self.tool, self.parts, self.seen, self.values, self.answer, self.places = seen.tool, (), (), (), "", ()
@@ -165,14 +168,16 @@ class Inquiry(Plain):
                 texts = tuple(map(of_this_moment, texts))
                 break
         if len(texts) > 1:  # a request id and a time beside what is asked for say nothing of it
-            named = tuple([text for text in texts if text.isalpha() or not _is_nonce(text)])
+            named = tuple([text for text in texts if text.isalpha() or text in things or not _is_nonce(text)])
             if named and named != texts and not is_lookup(seen.name):
                 texts = named
         seen.request = checksum("\0".join(texts))
         requests = [parts_of(text[:MAX_FORM_CHARS])[:_MAX_WORDS] for text in texts]
         item = self._is_item(texts, requests) or (bool(handed) and self._is_written_anew(handed))
         paired = self._combines(texts, requests) and seen.signature is None  # a name that is refused may be a guess
-        entry = (self._ask(texts, requests, found=self.has_found(seen.tool)) and not nearby) or further or paired
+        narrows = seen.outcome == EMPTY and self._narrows(requests)
+        anew = self._ask(texts, requests, found=self.has_found(seen.tool)) and not (nearby or narrows)
+        entry = anew or further or paired
         result = seen.result.hex()
         # without the words of the request, one result leaves another answer where its own words are asked for
         if answer != self.answer and (result != self.result or not self.answer or answer[:1] == BRIEF):
@@ -244,6 +249,14 @@ class Inquiry(Plain):
         self.places = (*[one for one in self.places if one not in new], *new)[-_MAX_PLACES:]
         return found
 
+    def _narrows(self, requests: Sequence[tuple[int, ...]]) -> bool:
+        """Whether a request only adds words to the one before it: where that found nothing, it cannot find more."""
+        before = _split(self.parts)
+        if len(before) != len(requests) or min(map(len, before), default=0) < _SEVERAL:
+            return False
+        pairs = [(set(last), set(parts)) for last, parts in zip(before, requests, strict=True)]
+        return all(last <= parts for last, parts in pairs) and any(last < parts for last, parts in pairs)
+
     def _ask(self, texts: Sequence[str], requests: Sequence[tuple[int, ...]], *, found: bool) -> bool:
         """Take in a request. Whether one of its values, and a main one, was not there before in any of its parts.
 
@@ -263,6 +276,47 @@ class Inquiry(Plain):
         self.seen = tuple(dict.fromkeys((*self.seen, *[part for part in self.parts if part != _NEXT])))[-_MAX_SEEN:]
         self.values = tuple(dict.fromkeys((*self.values, *map(checksum, texts))))[-_MAX_SEEN:]
         return anew
+
+
+def values_asked(seen: Observation) -> tuple[str, ...]:
+    """The values of the call that say what is asked for, without the numbers that bound or tune it."""
+    args = seen.step.args
+    if not isinstance(args, dict):
+        return seen.values
+    bounds = {key for key, value in args.items() if isinstance(value, (int, float)) and is_bound(str(key))}
+    return values_of({key: value for key, value in args.items() if key not in bounds}) or seen.values
+
+
+def things_in(seen: Observation) -> frozenset[str]:
+    """The ids of things in a call: by their names no ids of a request, and the answer quotes or acknowledges them."""
+    args, result = seen.step.args, seen.step.result or ""
+    if not isinstance(args, dict) or "jsonrpc" in args:
+        return frozenset()
+    texts = [(key, value) for key, value in _named_texts(args) if _is_id_of_thing(key)]
+    if not texts or (seen.outcome == SUCCESS and is_acknowledgement(result)):
+        return frozenset([value for _, value in texts])
+    return frozenset([value for _, value in texts if value in result])
+
+
+def _named_texts(args: dict[Any, Any], depth: int = 0) -> Iterator[tuple[str, str]]:
+    for key, value in islice(args.items(), _MAX_VALUES):
+        if type(value) is str:
+            yield str(key)[:_NAME_CHARS], value
+        elif type(value) is dict and depth < _MAX_DEPTH:
+            yield from _named_texts(value, depth + 1)
+
+
+@lru_cache(maxsize=512)
+def _is_id_of_thing(key: str) -> bool:
+    return _ID_OF_THING.search(CAMEL.sub("_", key).lower()) is not None
+
+
+_NAME_CHARS: Final = 128
+_MAX_DEPTH: Final = 3
+_ID_OF_THING: Final = re.compile(
+    r"(?:\A|[_.-])(?<!request[_.-])(?<!req[_.-])(?<!trace[_.-])(?<!span[_.-])(?<!session[_.-])(?<!correlation[_.-])"
+    r"(?<!idempotency[_.-])(?<!invocation[_.-])(?<!call[_.-])(?<!attempt[_.-])(?:id|ids|uuid|guid|oid|sha|key)\Z"
+)
 
 
 def _is_nonce(text: str) -> bool:

@@ -13,7 +13,13 @@ from trajectory_guard.core.masking import mask_text, masked_hash
 from trajectory_guard.core.outcome import ends_in_error
 from trajectory_guard.core.plain import Plain
 from trajectory_guard.core.restatement import restates
-from trajectory_guard.core.result_text import carries_content, describes_state, is_acknowledgement, values_of
+from trajectory_guard.core.result_text import (
+    carries_content,
+    describes_state,
+    is_acknowledgement,
+    is_timetable,
+    values_of,
+)
 from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS, StepRecord
 from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.tools import (
@@ -162,8 +168,8 @@ class SameResultRun(Plain):
         ]
         tries = alike[-1][_TRIED] if alike else 0
         if alike and (tries < _TRIES or index % _RETRY_STEPS < _RETRIES):
-            masked = masked_hash(text, error=True)
-            for one in alike:
+            masked = masked_hash(text, error=True) if not is_timetable(text) else _NOT_MASKED
+            for one in alike if masked != _NOT_MASKED else ():
                 if one[_MASKED:_SYMBOL] == masked and len(_NOT_IN_IDS.findall(data)) >= _LETTERS:
                     self.shown = self.shown.replace(one, one[:_TRIED] + b"\0" + one[_MASKED:])
                     return one[_SYMBOL:]

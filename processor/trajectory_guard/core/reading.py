@@ -12,7 +12,8 @@ from trajectory_guard.core.durations import ages_in, keep_falling, measures, tim
 from trajectory_guard.core.envelope import unfiltered
 from trajectory_guard.core.failures import complains, read_outcome, reads_as_error, signature_of
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, checksum, digest64, text_bytes
-from trajectory_guard.core.inquiry import ADVANCES, BRIEF
+from trajectory_guard.core.inquiry import ADVANCES, BRIEF, things_in, values_asked
+from trajectory_guard.core.listings import hits_form, lines_of
 from trajectory_guard.core.masking import has_traceback, masked_hash
 from trajectory_guard.core.observation import BATCH_MASK, MAX_DENIALS, Observation, call_symbol
 from trajectory_guard.core.outcome import complaint_of
@@ -20,19 +21,15 @@ from trajectory_guard.core.paraphrase import Vocabulary
 from trajectory_guard.core.result_text import (
     MAX_FORM_CHARS,
     answer_form,
-    hits_form,
     is_brief,
     is_echo,
     is_reading,
     is_token,
-    lines_of,
     quotes,
-    values_of,
     width,
 )
 from trajectory_guard.core.run import NO_FAILURE, Run
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
-from trajectory_guard.core.similarity.keys import is_bound
 from trajectory_guard.core.state import MAX_NOISE_PROFILES, TrajectoryState
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS, StepRecord, is_refused_by_guard
 from trajectory_guard.core.tools import (
@@ -441,7 +438,7 @@ def _inquire(run: Run, seen: Observation) -> None:
     if seen.repeats < 2 or seen.call.hex() not in inquiry.calls:  # a repeat asks what was asked already
         answer = f"!{seen.signature}" if seen.signature is not None else _answer(seen)
         mark, answer = ("", answer) if answer else (BRIEF, f"={(seen.form or seen.result).hex()}")
-        asked = _values_asked(seen)
+        asked = values_asked(seen)
         advances = run.advance.update(seen.tool, asked, seen.step.result or "")
         seen.advances = advances if seen.signature is None else 0
         seen.same_pages = run.advance.pages
@@ -451,7 +448,7 @@ def _inquire(run: Run, seen: Observation) -> None:
         seen.writes = bool(handed)
         seen.asks_anew = inquiry.update(
             seen, asked, mark + digest64(text_bytes(answer)).hex(), further=further, nearby=run.advance.nearby,
-            handed=handed,
+            handed=handed, things=things_in(seen),
         )  # fmt: skip
     if not inquiry.answer.startswith(BRIEF):
         seen.alike, seen.alike_list, seen.alike_first = inquiry.count, inquiry.is_list(), inquiry.first
@@ -473,15 +470,6 @@ def _handed_over(seen: Observation, values: tuple[str, ...]) -> tuple[str, ...]:
     if named or names_file(result, values):
         return tuple([one for one in values if one not in result and one not in named])
     return tuple([one for one in values if "\n" in one]) if paths else ()
-
-
-def _values_asked(seen: Observation) -> tuple[str, ...]:
-    """The values of the call that say what is asked for, without the numbers that bound or tune it."""
-    args = seen.step.args
-    if not isinstance(args, dict):
-        return seen.values
-    bounds = {key for key, value in args.items() if isinstance(value, (int, float)) and is_bound(str(key))}
-    return values_of({key: value for key, value in args.items() if key not in bounds}) or seen.values
 
 
 _COUNTER: Final = re.compile(r"\s{0,9}(?:[^\W\d_]{1,40} \d{1,4}|\d{1,4} [^\W\d_]{1,40})\s{0,9}\Z")

@@ -10,13 +10,10 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import repeat, takewhile
-from struct import pack
 from typing import Any, Final
-from zlib import crc32
 
 from trajectory_guard.core.fingerprints import object_in, parse_json
-from trajectory_guard.core.masking import mask_lines, mask_noise, mask_text
+from trajectory_guard.core.masking import mask_noise, mask_text
 from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.tools import names_state
 
@@ -27,7 +24,7 @@ _MAX_VALUES: Final = 64
 _MAX_WORDS: Final = 80
 _MIN_ECHO_CHARS: Final = 2
 _MAX_ECHO_CHARS: Final = 200
-_DECIMAL: Final = re.compile(r"\d\d{0,17}[.,]\d+")
+DECIMAL: Final = re.compile(r"\d\d{0,17}[.,]\d+")
 WORD: Final = re.compile(
     r"[^\s!-/:-@\[-^`{-~\u2010-\u205e\u3001-\u3003\u3008-\u3011\uff01-\uff0f\uff1a-\uff20«»¿¡،؟।]+"
 )
@@ -112,7 +109,7 @@ def answer_form(result: str, values: tuple[str, ...], *, error: bool, scores: bo
     'error file not found'
     """
     text = both_ends(result, MAX_FORM_CHARS).casefold()
-    text = text if scores else _DECIMAL.sub(" ", text)
+    text = text if scores else DECIMAL.sub(" ", text)
     left, quoted = [], []  # an answer may hold some words of a value that it does not quote
     for value in _request(values):
         quotable = _MIN_ECHO_CHARS <= len(value) <= _MAX_ECHO_CHARS and (len(value) > 2 or not value.isascii())
@@ -123,11 +120,33 @@ def answer_form(result: str, values: tuple[str, ...], *, error: bool, scores: bo
             left.append(value)
     asked = frozenset(WORD.findall("\n".join(left)))
     words = [word for word in WORD.findall((mask_text if error else mask_noise)(text)) if word not in asked]
+    if not error and is_timetable(text):
+        words = [word for word in WORD.findall(text) if word not in asked]
     if quoted:
         words = _without_runs(words, frozenset(WORD.findall("\n".join(quoted))))
     if error:
         words = [word for word in words if not any(map(str.isdigit, word))]
     return " ".join(words[:_MAX_WORDS])
+
+
+def is_timetable(text: str) -> bool:
+    """Whether an object is about times, so that they are no clocks beside an answer: it holds one per three words.
+
+    >>> is_timetable('{"busy": [{"start": "09:00", "end": "10:30"}, {"start": "13:00", "end": "14:00"}]}')
+    True
+    >>> is_timetable('[{"at": "09:00", "message": "web started"}, {"at": "09:01", "message": "db is ready"}]')
+    False
+    """
+    if text[:1] not in ("{", "[") or text.count(":") < _MIN_TIMES:
+        return False
+    times = len(_TIME.findall(text))
+    return times >= _MIN_TIMES and times * _WORDS_PER_TIME >= len(_NAME.findall(text))
+
+
+_MIN_TIMES: Final = 4
+_WORDS_PER_TIME: Final = 3
+_TIME: Final = re.compile(r"(?<![+\d:-])\d{1,2}:\d{2}")
+_NAME: Final = re.compile(r"(?<![^\s\"',:{}\[\]])[^\W\d][^\s\"',:{}\[\]]*")
 
 
 def is_reading(result: str) -> bool:
@@ -136,11 +155,11 @@ def is_reading(result: str) -> bool:
     >>> is_reading('{"mean_wait": 43.38, "p_block": 0.014}'), is_reading("no relevant documents, best score 0.31")
     (True, False)
     """
-    words, decimals = _DECIMAL.subn(" ", result[:MAX_FORM_CHARS])
-    return decimals > 0 and len(WORD.findall(words)) <= _WORDS_A_DECIMAL * decimals
+    words, decimals = DECIMAL.subn(" ", result[:MAX_FORM_CHARS])
+    return decimals > 0 and len(WORD.findall(words)) <= _WORDS_ADECIMAL * decimals
 
 
-_WORDS_A_DECIMAL: Final = 3
+_WORDS_ADECIMAL: Final = 3
 
 
 def is_token(form: str) -> bool:
@@ -177,10 +196,10 @@ def quotes(result: str, values: Sequence[str]) -> bool:
     True
     """
     text = result[:MAX_FORM_CHARS].casefold()
-    return any(len(value) >= _MIN_QUOTE_CHARS and value[:_MAX_ECHO_CHARS].casefold() in text for value in values)
+    return any(len(value) >= MIN_QUOTE_CHARS and value[:_MAX_ECHO_CHARS].casefold() in text for value in values)
 
 
-_MIN_QUOTE_CHARS: Final = 4
+MIN_QUOTE_CHARS: Final = 4
 
 
 def _plain_leaves(value: Any) -> Iterator[Any]:
@@ -212,7 +231,7 @@ def is_acknowledgement(text: str) -> bool:
     if text[:1] == "#":  # a heading that names the tool
         text = text.partition("\n")[2].strip() or text
     if text[:1] in ("{", "["):
-        return len(text) <= _BRIEF_WIDTH and _is_flag(text)
+        return len(text) <= _BRIEF_WIDTH and (_is_flag(text) or counts_changes(text))
     if len(text) > _SHORT_WIDTH or width(text) > _SHORT_WIDTH:
         return False
     if any(char in _STRUCTURE for char in text) or (width(text) > len(text) and width(text) > _WIDE_ACKNOWLEDGEMENT):
@@ -236,6 +255,35 @@ def _is_flag(text: str) -> bool:
     return 0 < len(leaves) <= _MAX_FLAGS and all(
         leaf is None or isinstance(leaf, bool) or (isinstance(leaf, str) and _is_remark(leaf)) for leaf in leaves
     )
+
+
+def counts_changes(text: str) -> bool:
+    """Whether an object says how many things a call has changed, and nothing else but flags and ids.
+
+    >>> counts_changes('{"acknowledged": true, "matchedCount": 1, "modifiedCount": 1, "upsertedId": null}')
+    True
+    >>> counts_changes('{"matchedCount": 1, "modifiedCount": 0}'), counts_changes('{"power": true, "level": 1}')
+    (False, False)
+    """
+    if text[:1] != "{" or len(text) > _BRIEF_WIDTH or _CHANGED.search(text) is None:
+        return False
+    members = object_in(text).items()
+    counts = [value for name, value in members if type(value) is int and _CHANGED.search(f'"{name}"') is not None]
+    others = [value for name, value in members if type(value) is not int or name.lower().startswith("match")]
+    said = [value for value in others if type(value) in _WORDLESS or type(value) is int or _is_id(value)]
+    return any(counts) and len(counts) + len(said) == len(members)
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, str) and _LONG_ID.fullmatch(value) is not None
+
+
+_CHANGED: Final = re.compile(
+    r"\"(?:n_?)?(?:modified|updated|upserted|inserted|deleted|removed|created|added|changed|affected|processed)"
+    r"_?(?:count|rows|documents|docs|items|records)?\"|\"(?:rows?|changed|num)_?(?:affected|changed|rows)(?:_?count)?\"",
+    re.IGNORECASE,
+)
+"""Members as databases and search engines name the number of what a statement has changed."""
 
 
 def _is_remark(text: str) -> bool:
@@ -296,154 +344,6 @@ def is_echo(result: str, values: Sequence[str]) -> bool:
     return any(head in " ".join(value[: 2 * MAX_FORM_CHARS].split()) for value in long) if long else False
 
 
-def hits_form(result: str, values: Sequence[str] = ()) -> str:
-    """The texts and ids in a list of hits, without its order, scores and other numbers; empty if it is no such list.
-
-    A list of hits stands alone, or is the only list in an object; texts beside it count, unless the request named them.
-
-    >>> a = '{"hits": [{"url": "a", "score": 2.1}, {"url": "b", "score": 1.9}]}'
-    >>> hits_form(a) == hits_form('{"hits": [{"url": "b", "score": 3.0}, {"url": "a", "score": 0.2}]}')
-    True
-    >>> hits_form('[{"id": 1, "state": "open"}, {"id": 2, "state": "open"}]').split("\\n")
-    ['1 open', '2 open']
-    >>> hits_form("- b.md (0.71)\\n- a.md (0.66)\\n- c.md (0.21)").split("\\n")
-    ['- a.md ()', '- b.md ()', '- c.md ()']
-    """
-    if result[:1] not in ("{", "[") or (result[:1] == "[" and "{" not in result):
-        return _listed_form(result)
-    if len(result) > _MAX_HITS_CHARS or result.count("{") < 2:
-        return ""
-    try:
-        value = parse_json(result)
-    except (ValueError, RecursionError):
-        return ""
-    beside: list[str] = []
-    if type(value) is dict:
-        lists = [one for one in value.values() if type(one) is list or type(one) is dict]
-        beside = [one for one in value.values() if type(one) is str]
-        value = lists[0] if len(lists) == 1 else None
-    if type(value) is not list or len(value) < 2:
-        return ""
-    rows = []
-    for hit in value:
-        if type(hit) is not dict:  # parsed from JSON
-            return ""
-        leaves: list[str] = []
-        _add_distinct_leaves(hit, "", leaves)
-        if not leaves:
-            return ""
-        rows.append(" ".join(leaves))
-    if len(value) > _FEW_ROWS:
-        rows = _with_figures(rows, value)
-    rows.sort()
-    if beside:
-        rows += [mask_noise(text) if len(text) <= _MAX_STAMP_CHARS else text for text in beside if text not in values]
-    return "\n".join(rows)
-
-
-def _with_figures(rows: list[str], hits: list[dict[str, Any]]) -> list[str]:
-    """The rows with those figures by which the list is not sorted: prices and places that are left, and no scores."""
-    for name, first in hits[0].items():
-        kind = type(first)
-        if (kind is int or kind is float or kind is bool) and name not in _SCORES and name[-2:] not in _ID_ENDINGS:
-            try:
-                column = [hit[name] for hit in hits]
-                up = sorted(column)
-            except (KeyError, TypeError):  # not a figure in each row
-                continue
-            if column != up and column != up[::-1]:
-                rows = [f"{row} {figure}" for row, figure in zip(rows, column, strict=True)]
-    return rows
-
-
-_FEW_ROWS: Final = 2
-_SCORES: Final = frozenset(("score", "_score", "rank", "position", "similarity", "relevance", "distance", "confidence"))
-
-
-def _listed_form(result: str) -> str:
-    """The lines of a list without their order, scores and other fractions; empty if they are no list of like lines.
-
-    A heading above ranked lines says nothing of the hits. A line below them may be the answer itself.
-    """
-    if len(result) > _MAX_LISTED_CHARS or result.count("\n") < _MIN_LISTED_LINES - 1:
-        return ""
-    start = result.lstrip()
-    if start[:1].isalnum() and _FIRST_RANK.search(start) is None:
-        return ""  # as most results: no need to look at each line
-    lines = [line.strip() for line in result.splitlines() if line.strip()]
-    ranked = [line[rank.end() :] for line in lines if (rank := _LIST_NUMBER.match(line)) is not None]
-    if len(ranked) >= max(_MIN_LISTED_LINES, len(lines) - _LINES_AROUND):
-        below = takewhile(lambda line: _LIST_NUMBER.match(line) is None, reversed(lines))
-        return "\n".join([*sorted(_DECIMAL.sub("", line) for line in ranked), *map(mask_noise, below)])
-    if len(lines) < _MIN_LISTED_LINES or any(line[0] != lines[0][0] or line[0].isalnum() for line in lines):
-        return ""
-    return "\n".join(sorted(_DECIMAL.sub("", line) for line in lines))
-
-
-_LIST_NUMBER: Final = re.compile(r"\A(?:\d{1,3}[.):]|\[\d{1,3}\]|\(\d{1,3}\))\s+")
-_FIRST_RANK: Final = re.compile(r"^(?:\[1\]|\(1\)|1[.):])\s", re.MULTILINE)
-_LINES_AROUND: Final = 2
-LINE_BYTES: Final = 2
-
-
-def lines_of(result: str, values: tuple[str, ...] = ()) -> bytes:
-    """Checksums, ``LINE_BYTES`` each, of the lines of a result; none below three.
-
-    Scores and other fractions aside, clocks and other noise too, and the lines of the request, which a terminal echoes.
-
-    >>> lines_of("[0.8] a\\n[0.7] b\\n[0.6] c") == lines_of("[0.9] a\\n[0.5] b\\n[0.1] c")
-    True
-    >>> lines_of("$ ls -a\\n.\\n..\\n$", ("ls -a",)) == lines_of("$ ls --all\\n.\\n..\\n$", ("ls --all",))
-    True
-    """
-    compared = both_ends(result, _MAX_LINES_CHARS)
-    return b"" if compared.count("\n") < _MIN_LISTED_LINES - 1 else _checksums_of_lines(compared, values)
-
-
-@lru_cache(maxsize=256)
-def _checksums_of_lines(compared: str, values: tuple[str, ...]) -> bytes:
-    text = mask_lines(_DECIMAL.sub("", compared) if _may_hold_decimal(compared) else compared)
-    for value in values:
-        for line in value[:_MAX_LINES_CHARS].splitlines():
-            if len(line) >= _MIN_QUOTE_CHARS and line in text:
-                text = text.replace(line, "")
-    data = text.encode("utf-8", "surrogatepass")
-    lines = [line for line in map(bytes.strip, data.split(b"\n")) if line]
-    short = [crc32(line) & 0xFFFF for line in lines]  # all of them have to be known: single ones may be alike
-    return pack(f">{len(short)}H", *short) if len(short) >= _MIN_LISTED_LINES else b""
-
-
-def _may_hold_decimal(text: str) -> bool:
-    """Whether ``_DECIMAL`` may match: a quick look in ASCII; elsewhere other characters may be digits."""
-    return not text.isascii() or b"0.0" in text.encode().translate(_DIGITS_AND_POINTS)
-
-
-_DIGITS_AND_POINTS: Final = bytes.maketrans(b"123456789,", b"000000000.")
-_MAX_STAMP_CHARS: Final = 64
-_MAX_LINES_CHARS: Final = 8_192
-_MAX_LISTED_CHARS: Final = 4_096
-_MIN_LISTED_LINES: Final = 3
-
-
-def _add_distinct_leaves(within: Any, key: str, leaves: list[str]) -> None:
-    """Texts, and the numbers under keys that end in ``id``: another id is another record. ``within``: dict or list."""
-    for name, item in within.items() if type(within) is dict else zip(repeat(key), within):
-        kind = type(item)
-        if kind is str:
-            leaves.append(item)
-        elif kind is list and _TEXTS.issuperset(map(type, item)):
-            leaves += item
-        elif kind is dict or kind is list:
-            _add_distinct_leaves(item, name, leaves)
-        elif (kind is int or kind is bool) and name[-2:] in _ID_ENDINGS:
-            leaves.append(str(item))
-
-
-_TEXTS: Final = frozenset((str,))
-_ID_ENDINGS: Final = frozenset(("id", "Id", "iD", "ID"))
-_MAX_HITS_CHARS: Final = 8_192
-
-
 def is_brief(text: str) -> bool:
     """Whether a result is a record or a sentence or two, whatever it says: the state of one thing, not a page of them.
 
@@ -473,4 +373,6 @@ def describes_state(text: str) -> bool:
     (True, False, False)
     """
     text = text.strip()
+    if counts_changes(text):
+        return False
     return len(text) >= (_BRIEF_WIDTH if text[:1] == "{" else 4 * _STATE_WIDTH) or _describes_state(text)

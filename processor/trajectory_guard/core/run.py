@@ -9,9 +9,10 @@ from trajectory_guard.core.detectors.base import Detector
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol
 from trajectory_guard.core.history import WIDTH, History, Ring, UsageWindow
 from trajectory_guard.core.inquiry import Advance, Inquiry
+from trajectory_guard.core.listings import LINE_BYTES
 from trajectory_guard.core.observation import Observation, SameResultRun
 from trajectory_guard.core.policy import Ladder
-from trajectory_guard.core.result_text import LINE_BYTES, carries_content
+from trajectory_guard.core.result_text import carries_content
 from trajectory_guard.core.score import RunScore
 
 MAX_AGENTS: Final = 8

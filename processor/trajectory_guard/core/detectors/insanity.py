@@ -17,6 +17,7 @@ from trajectory_guard.core.similarity import NormalForm, Relation, compare, norm
 from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.core.similarity.keys import SHELL, classify_key, is_position
 from trajectory_guard.core.similarity.leaves import TEXT, WORD
+from trajectory_guard.core.similarity.vocabulary import FUNCTION_WORDS, STOP_WORDS
 from trajectory_guard.core.text_bounds import chars_of
 from trajectory_guard.core.tools import is_communication, is_lookup, makes_something
 
@@ -153,6 +154,14 @@ def _are_akin(text: str, other: str) -> bool:
     """Whether two wordings share most of what the shorter one says, in any script."""
     grams, others = _grams(text), _grams(other)
     return bool(grams and others) and 2 * len(grams & others) >= min(len(grams), len(others))
+
+
+def _share_content(text: str, other: str) -> bool:
+    """Whether two wordings have more in common than words that bind."""
+    return not (_grams(text) & _grams(other)) <= _BINDING_GRAMS
+
+
+_BINDING_GRAMS: Final = frozenset(word[:_MIN_STEM_CHARS] for word in STOP_WORDS | FUNCTION_WORDS)
 
 
 def _is_slot_swap(text: str, other: str) -> bool:
@@ -356,7 +365,7 @@ class Insanity(Detector):
             return _OPEN
         if not _is_slot_swap(text, other) and _are_akin(text, other) and _identifiers(text) == _identifiers(other):
             return _OPEN
-        if seen.echoes and not found_nothing:
+        if not found_nothing and (seen.echoes or not _share_content(text, other)):
             return known
         names, others = _identifiers(text), _identifiers(other)
         if names != others:
@@ -412,7 +421,7 @@ class Insanity(Detector):
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
         """One sentence with the number of wordings, examples, and the result."""
         number = f"at least attempt number {found.count}" if found.at_least else f"attempt number {found.count}"
-        text = f"{call} is {number} at the same thing, and returned {answer} like the others."
+        text = f"{call} is {number} at the same thing and, like the others, returned {answer}."
         if len(found.attempts) > 1:
             text += " Tried so far: " + "; ".join(f'"{line}"' for line in found.attempts) + "."
         return text

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from . import vocabulary as vocab
+from .american import in_american
 from .courtesies import without_courtesies
 from .dates import unify_moments
 from .scripts import MARKS, letters_of, negating_signs, pieces, plain, with_usual_digits
@@ -89,32 +90,8 @@ def stem(word: str) -> str:
         return word
     if word.endswith("'s"):
         return stem(word[:-2])
-    word = _singular(_in_american(word))
+    word = _singular(in_american(word))
     return word if word in vocab.WHOLE else _strip_suffix(word)
-
-
-def _in_american(word: str) -> str:
-    """A word of British spelling in its American one; other words with these letters map to no word that exists."""
-    return word if _BRITISH.search(word) is None else _BRITISH.sub(_american, word)
-
-
-def _american(found: re.Match[str]) -> str:
-    return _AMERICAN[found[0]]
-
-
-_AMERICAN: Final = {
-    "our": "or", "tre": "ter", "tred": "tered", "bre": "ber", "ogue": "og", "yze": "yse", "yzi": "ysi", "ence": "ense",
-    "aem": "em", "paed": "ped", "naec": "nec", "caes": "ces", "naesth": "nesth", "rchaeo": "rcheo", "oes": "es",
-    "oed": "ed", "foet": "fet", "rrhoea": "rrhea",
-}  # fmt: skip
-_BRITISH: Final = re.compile(
-    r"(?<=[a-z]{2})our(?=(?:s|ed|ing|er|ers|ful|less|able|ite|ites|al|hood|hoods)?\Z)|(?<=[a-z]{2})tred?(?=s?\Z)"
-    r"|(?<=fi)bre(?=s?\Z)|(?<=cali)bre(?=s?\Z)|(?<=[aio]l)ogue(?=s?\Z)|(?<=al)yz[ei]|(?<=\bdef)ence|(?<=\boff)ence"
-    r"|(?<=\blic)ence|(?<=\bpret)ence|aem(?=[io])|paed(?=i)|naec(?=ol)|caes(?=ar[ei])|naesth|rchaeo|\boes(?=oph|tr)"
-    r"|\boed(?=em)|\bfoet|rrhoea"
-)
-"""``colour``, ``centre``, ``fibre``, ``catalogue``, ``defence``, ``analyze`` (turned into ``analyse``), and the
-vowels of medicine: ``anaemia``, ``paediatric``, ``oestrogen``."""
 
 
 def _singular(word: str) -> str:
