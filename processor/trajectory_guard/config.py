@@ -19,7 +19,7 @@ from trajectory_guard.config_messages import UNKNOWN_KEY, in_variables, sentence
 from trajectory_guard.config_messages import Mistake as Mistake
 from trajectory_guard.config_values import BaseUrl, Secret
 from trajectory_guard.core.detectors import weights as default_weights
-from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings
+from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings, check_weights
 from trajectory_guard.core.templates import template_mistake
 from trajectory_guard.core.text import nearest
 from trajectory_guard.cursor.settings import CURSOR_KEYS, CursorSettings
@@ -227,6 +227,12 @@ class GuardConfig(CursorSettings, QualityKeys, _Model):
             super().__init__(**cast("dict[str, Any]", values))
         except ValidationError as error:
             raise ConfigError(*_mistakes(error, type(self))).at("GuardConfig") from None
+
+    @field_validator("weights")
+    @classmethod
+    def _of_known_types(cls, weights: Mapping[str, float]) -> Mapping[str, float]:
+        check_weights(weights)  # here as well, so that it is reported together with other mistakes
+        return weights
 
     @field_validator("nudge_text", "stop_text")
     @classmethod

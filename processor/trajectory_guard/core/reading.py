@@ -125,7 +125,8 @@ class Reader:
         if step.batch is not None or run.batch_label is not None:
             seen.same_batch = step.batch is not None and step.batch == run.batch_label
         else:
-            seen.same_batch = step.timestamp < run.batch_end and step.duration > 0
+            overlap_s = run.batch_end - step.timestamp
+            seen.same_batch = overlap_s > 0 and step.duration > 0 and not _is_rounding(overlap_s, step.timestamp)
         seen.batch = (run.score.batch + (not seen.same_batch)) & BATCH_MASK
         seen.gap_s = 0.0 if seen.same_batch else scope.idle_s(run, step)
         if scope.is_boundary(run, step, seen.gap_s, self.settings.slow_gap_s):
@@ -346,6 +347,17 @@ class Reader:
         elif seen.progress or run.history.calls.last(seen.call) < 0:
             run.old_states_in_a_row = 0  # something new was seen, or something was done
         seen.old_states_in_a_row = run.old_states_in_a_row
+
+
+def _is_rounding(overlap_s: float, start_s: float) -> bool:
+    """Whether a step begins before the end of another one only because its sender cuts starts off to milliseconds.
+
+    So does the SDK for Node.js: calls that follow each other within a millisecond seem to overlap.
+    """
+    return overlap_s < _MILLISECOND and abs(start_s * 1_000 - round(start_s * 1_000)) < _MILLISECOND
+
+
+_MILLISECOND: Final = 0.001
 
 
 def _is_put_off_again(run: Run, seen: Observation) -> bool:

@@ -91,14 +91,7 @@ class EngineSettings:
     certificate_key: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        known = default_weights()
-        unknown = next((name for name in self.weights if name not in known), None)
-        if unknown is not None:
-            hint = nearest(unknown, known) or f"; known: {', '.join(known)}"
-            raise SettingsError("weights", f"unknown loop type {unknown!r}{hint}")
-        negative = next((name for name, weight in self.weights.items() if not weight >= 0), None)  # NaN is not either
-        if negative is not None:
-            raise SettingsError(f"weights.{negative}", f"{self.weights[negative]} is below 0 or no number")
+        check_weights(self.weights)
         if not self.nudge_threshold <= self.stop_threshold <= self.max_score:
             raise SettingsError(
                 "thresholds",
@@ -114,3 +107,14 @@ class EngineSettings:
     def tool(self, name: str) -> ToolSettings | None:
         """The settings of a tool, None if it has none."""
         return self.tools.get(name.casefold()) if self.tools else None
+
+
+def check_weights(weights: Mapping[str, float]) -> None:
+    """Raise ``SettingsError`` if one of the loop types is unknown, or its weight is below 0 or no number."""
+    known = default_weights()
+    for name, weight in weights.items():
+        if name not in known:
+            hint = nearest(name, known) or f"; known: {', '.join(known)}"
+            raise SettingsError("weights", f"unknown loop type {name!r}{hint}")
+        if not weight >= 0:  # NaN is not either
+            raise SettingsError(f"weights.{name}", f"{weight} is below 0 or no number")
