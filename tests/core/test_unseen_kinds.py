@@ -493,3 +493,15 @@ def test_two_calls_that_succeed_at_their_third_try_are_left_alone(kind: str) -> 
         for lap in range(6) for at in range(3) for page in (2 * lap, 2 * lap + 1)
     ]  # fmt: skip
     assert nudged(evaluate(steps(calls, gap=9.0))) is None
+
+
+def test_a_command_that_prints_nothing_between_pieces_of_work_is_left_alone() -> None:
+    calls: list[tuple[Any, ...]] = []
+    for name in WORDS:
+        calls += [
+            ("edit", {"path": f"src/{name.replace(' ', '_')}.py", "old": "one", "new": "two"}, "ok"),
+            ("bash", {"command": "git status --short"}, f" M src/{name.replace(' ', '_')}.py"),
+            ("bash", {"command": "git add -A && git commit -qm wip"}, "", "success"),
+            ("bash", {"command": "git status --short"}, ""),
+        ]
+    assert nudged(evaluate(steps(calls))) is None

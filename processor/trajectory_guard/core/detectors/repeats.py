@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import ALWAYS, COPIED, REFUSED, REPEATED, TYPE_I, DetectionResult, Detector
+from trajectory_guard.core.detectors.insanity import is_silent_command
 from trajectory_guard.core.fingerprints import checksum
 from trajectory_guard.core.observation import MAX_DENIALS, Observation
 from trajectory_guard.core.steps import EMPTY, ERROR
@@ -171,7 +172,7 @@ class Recurrence(Detector):
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Compare the number of equal results within memory with what the evidence asks for."""
-        if seen.recurrences <= seen.repeats or not (seen.asks or seen.fails_in_words):
+        if seen.recurrences <= seen.repeats or not (seen.asks or seen.fails_in_words) or is_silent_command(seen):
             return None
         needed = (_OFTEN_EMPTY if seen.outcome == EMPTY else _OFTEN) * seen.pace
         if seen.recurrences < needed - 1:
