@@ -168,3 +168,50 @@ def test_two_variants_that_are_measured_in_turn_end_no_run() -> None:
             ("bench", {"suite": "json-parse"}, f"json-parse: {ms:.2f} ms ± {random.uniform(2, 5):.2f} ms  (20 runs)")
         )
     assert stopped(evaluate(steps(calls, gap=30.0))) is None
+
+
+WALLS = {
+    "test for robots": "Just a moment...\nVerifying you are human. This may take a few seconds.\nRay ID: {id}",
+    "denial that quotes the address": "Access Denied\nYou have no permission to access {url} on this server.\n#18.{id}",
+    "login": "Sign in\nE-mail\nPassword\nForgot your password?\nNew here? Create an account",
+    "empty shell": "<html><body><noscript>You need to enable JavaScript to run this app.</noscript></body></html>",
+    "Anmeldung": "Bitte melden Sie sich an\nBenutzername\nKennwort\nKennwort vergessen?\nWeiter",
+    "同意": "続行する前に\nサービスの提供と改善のために Cookie を使用します。\nすべて拒否\nすべて同意",
+}
+
+
+@pytest.mark.parametrize("wall", WALLS.values(), ids=WALLS)
+def test_one_page_before_all_addresses_is_nudged_and_not_stopped(wall: str) -> None:
+    chance = Random(3)
+    calls = []
+    for name in [
+        "about",
+        "products",
+        "pricing",
+        "team",
+        "jobs",
+        "press",
+        "blog",
+        "contact",
+        "terms",
+        "privacy",
+        "help",
+        "faq",
+    ]:
+        url = f"https://shop.example/{name}"
+        calls.append(("fetch", {"url": url}, wall.format(url=url, id=f"{chance.getrandbits(64):016x}")))
+    verdicts = evaluate(steps(calls))
+    assert nudged(verdicts) in (7, 8)
+    assert stopped(verdicts) is None
+
+
+def test_records_that_are_alike_at_many_addresses_are_left_alone() -> None:
+    calls = [
+        (
+            "fetch",
+            {"url": f"https://api.example/buckets/{at}/policy"},
+            '{"public": false, "acl": "private", "grants": []}',
+        )
+        for at in range(20)
+    ]
+    assert nudged(evaluate(steps(calls))) is None

@@ -24,7 +24,7 @@ _MAX_VALUES: Final = 64
 _MAX_WORDS: Final = 80
 _MIN_ECHO_CHARS: Final = 2
 _MAX_ECHO_CHARS: Final = 200
-DECIMAL: Final = re.compile(r"\d\d{0,17}[.,]\d+")
+DECIMAL: Final = re.compile(r"\d\d{0,17}[.,]\d+(?!\d)(?![a-f]\w{3})")
 WORD: Final = re.compile(
     r"[^\s!-/:-@\[-^`{-~\u2010-\u205e\u3001-\u3003\u3008-\u3011\uff01-\uff0f\uff1a-\uff20«»¿¡،؟।]+"
 )

@@ -12,13 +12,14 @@ from trajectory_guard.core.inquiry import FAR
 from trajectory_guard.core.listings import hits_form
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import is_acknowledgement
-from trajectory_guard.core.steps import EMPTY
+from trajectory_guard.core.steps import EMPTY, SUCCESS
 from trajectory_guard.core.tools import is_communication, is_lookup
 from trajectory_guard.core.written import holds_token
 
 _CALLS: Final = 6
 _EXPLORED: Final = 9
 _PAST_END: Final = 8
+_PAGES: Final = 8
 _FAR_DONE: Final = 120
 """So many rows in order that were written, sent or done, each acknowledged alike: more than most lists have."""
 _ROWS_OF_A_PAGE: Final = 3
@@ -30,12 +31,13 @@ class SameAnswer(Detector):
     A setting is turned, a name is guessed, a question is worded anew, and nothing comes of it: the answer is empty, or
     it is the same without the words of the request. A tool that has found something in this run may find nothing eight
     times. Where each call asks for something that was not asked for before, the calls are a list of look-ups, and never
-    count; nor do calls that hand over new texts, if their answer names a file of the request. Where each is the next
-    page, offset or hour, or follows a cursor, thirty in a row count, and slowly eight empty ones where pages before
-    them held something, or six pages that list the same things: not if other answers hold ids or checksums, which may
-    be what was asked for. Messages, single values, actions and commands that return nothing at all, and answers that
-    may acknowledge an action count, slowly, from the 120th in order on; where a tool without the name of a look-up
-    answers in one line, they may be nudged before. Errors have rules of their own.
+    count; nor do calls that hand over new texts, if their answer names a file of the request. Only one page at eight
+    addresses in a row counts: it is a login, a test for robots or an empty shell before all of them; it is nudged.
+    Where each is the next page, offset or hour, or follows a cursor, thirty in a row count, and slowly eight empty ones
+    where pages before them held something, or six pages that list the same things: not if other answers hold ids or
+    checksums, which may be what was asked for. Messages, single values, actions and commands that return nothing at
+    all, and answers that may acknowledge an action count, slowly, from the 120th in order on; where a tool without the
+    name of a look-up answers in one line, they may be nudged before. Errors have rules of their own.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> fires("same_answer", (f"ocr(image=scan.png, dpi={dpi}) -> [empty] []" for dpi in (150, 200, 300, 400, 600, 96)))
@@ -69,6 +71,11 @@ class SameAnswer(Detector):
                 seen, 1.0, "same_answer", certainty, count=seen.alike, first_step=seen.alike_first, varied=True,
                 calls=min(seen.alike, seen.memory), at_least=True,
                 only_nudge=not (listed or shows or far >= _FAR_DONE),  # rows may be written in order
+            )  # fmt: skip
+        if seen.alike >= _PAGES - 1 and seen.signature is None and _shows_page(seen):
+            return self.found(
+                seen, 1.0, "same_answer", Certainty.LIKELY, count=seen.alike, first_step=seen.alike_first, varied=True,
+                calls=min(seen.alike, seen.memory), at_least=True, only_nudge=True,  # copies lie at many addresses
             )  # fmt: skip
         if (
             seen.alike < _CALLS - 1
@@ -109,6 +116,17 @@ def _shows_something(seen: Observation) -> bool:
     return seen.outcome == EMPTY or is_lookup(seen.step.tool_name) or ("\n" in text and text[0] not in "{[")
 
 
+def _shows_page(seen: Observation) -> bool:
+    """Whether a look-up at an address returned a page: at ever other addresses one page is a wall before them all."""
+    text = (seen.step.result or "").strip()
+    if seen.outcome != SUCCESS or text[:1] in ("{", "[") or not is_lookup(seen.step.tool_name):
+        return False
+    is_page = len(text) >= _PAGE_CHARS or text.count("\n") >= _PAGE_LINES
+    return is_page and any("://" in value for value in seen.values)
+
+
+_PAGE_CHARS: Final = 80
+_PAGE_LINES: Final = 3
 _NO_VALUE: Final = frozenset(("", "null", "none", "undefined"))
 """How languages write down that a function has returned nothing."""
 
