@@ -505,3 +505,14 @@ def test_a_command_that_prints_nothing_between_pieces_of_work_is_left_alone() ->
             ("bash", {"command": "git status --short"}, ""),
         ]
     assert nudged(evaluate(steps(calls))) is None
+
+
+def test_a_message_that_is_not_delivered_has_failed() -> None:
+    failed = '{{"status": "failed", "reason": "recipient address missing", "trace": "{:012x}"}}'
+    calls = [("send_invoice", {"invoice": "INV-7", "attempt": at}, failed.format(at * 7_919)) for at in range(8)]
+    assert nudged(evaluate(steps(calls))) in (3, 4)
+    jobs = [
+        ("send_job", {"job": f"J-{at}{name}"}, f'{{"status": "queued", "job": "{name}"}}')
+        for at, name in enumerate(WORDS)
+    ]
+    assert nudged(evaluate(steps(jobs))) is None

@@ -7,7 +7,7 @@ from typing import Final
 
 from trajectory_guard.core.envelope import says_no
 from trajectory_guard.core.error_text import answer_in, names_asked_for
-from trajectory_guard.core.fingerprints import digest64
+from trajectory_guard.core.fingerprints import digest64, object_in
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import (
     MAX_EMPTY_CHARS,
@@ -19,6 +19,7 @@ from trajectory_guard.core.outcome import (
 )
 from trajectory_guard.core.result_text import MAX_FORM_CHARS, MAX_REQUEST_CHARS, WORD, answer_form
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS
+from trajectory_guard.core.tools import is_communication
 from trajectory_guard.core.transient import is_transient
 
 UNSTATED: Final = "?"
@@ -43,12 +44,22 @@ def read_outcome(seen: Observation, *, by_guard: bool) -> None:
         is_object = result[:1] == "{"
         if len(result) <= MAX_EMPTY_CHARS and is_empty_result(result):
             seen.outcome = EMPTY
-        elif is_object and states_failure(result):
+        elif is_object and (states_failure(result) or (is_communication(step.tool_name) and _is_undelivered(result))):
             seen.outcome, seen.signature = ERROR, signature_of(seen)
         elif not is_object and result[:1] != "[" and (limit := _limit_reached(result, seen.values)):
             seen.outcome, seen.signature, seen.killed = ERROR, error_signature(limit, None), True
     if seen.outcome == EMPTY and seen.result and not step.stated:
         seen.result = _NOTHING  # in whatever words, and beside whatever date
+
+
+def _is_undelivered(result: str) -> bool:
+    """Whether the status in the answer to a message says that it was not delivered. That of a job may be asked for."""
+    if "status" not in result[:MAX_FORM_CHARS]:
+        return False
+    return str(object_in(result[:MAX_FORM_CHARS]).get("status")).lower() in _UNDELIVERED
+
+
+_UNDELIVERED: Final = frozenset(("bounced", "declined", "denied", "error", "failed", "failure", "rejected"))
 
 
 def _limit_reached(text: str, values: Sequence[str]) -> str:
