@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers import record
+from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.fingerprints import UNKNOWN
-from trajectory_guard.core.history import KEPT_BATCHES, WIDTH, History, Ring
+from trajectory_guard.core.history import KEPT_BATCHES, WIDTH, History, Ring, UsageWindow
+from trajectory_guard.core.steps import ModelTokens, Usage
 
 # few symbols, several of which overlap when laid side by side
 SYMBOLS = (b"\1" * WIDTH, b"\1" * 7 + b"\2", b"\2" + b"\1" * 7, b"\1\2" * 4, b"\2\1" * 4, UNKNOWN)
@@ -58,6 +63,30 @@ def test_memory_is_bounded_by_the_capacity(capacity: int, appended: list[bytes])
     for symbol in appended:
         ring.append(symbol)
     assert len(ring.data) <= capacity * WIDTH
+
+
+@pytest.mark.parametrize(
+    "usage", [Usage(2**64, 1), Usage(2**64, 1, unpriced=(ModelTokens("m", 2**64, 1),)), Usage(1.5, 0), Usage(-1, -2)]
+)  # type: ignore[arg-type]
+@pytest.mark.parametrize("cost", [10**400, math.nan, math.inf, -1.0, 0.5])
+def test_tokens_and_costs_that_cannot_be_right_cost_no_step(usage: Usage, cost: float) -> None:
+    engine = Engine()
+    state = engine.new_state("t")
+    for at in range(4):
+        step = record("search", {"q": "hours"}, "closed", usage=usage._replace(cost_usd=cost))
+        verdict = engine.observe(state, step)
+        assert verdict is not None
+        assert verdict.step_index == at
+        state = engine.load_state(state.to_bytes())
+    assert state.run is not None
+    assert len(state.step_ids) == state.index == state.run.index == 4
+
+
+def test_copies_of_a_call_in_one_batch_add_up_within_what_the_window_holds() -> None:
+    window = UsageWindow()
+    for _ in range(3):
+        window.append(0, Usage(999_999_999_999), 8)
+    assert window.after(-1)[0] == 3 * 999_999_999_999
 
 
 def test_a_match_across_two_neighbours_is_no_match() -> None:

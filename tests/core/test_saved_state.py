@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import orjson
@@ -124,6 +125,24 @@ def test_the_invariants_of_verdicts_hold(plan: list[dict[str, Any]]) -> None:
             since[place] += bool(verdict.detections)
         if str(verdict.level) == "STOP":
             assert place in since
+
+
+@pytest.mark.parametrize("time", [math.nan, math.inf, -math.inf, -5.0, 1e308])
+@pytest.mark.parametrize("scope", [None, "openai"])
+def test_times_that_are_none_can_be_saved(time: float, scope: str | None) -> None:
+    engine = Engine()
+    state = engine.new_state("t")
+    for at in range(5):
+        args = {"messages": "hours?"}
+        step = record("model", args, "closed", t=time, dur=time if at % 2 else 1.0, model_scope=scope)
+        engine.observe(state, step)
+        engine.report(state, record("answer", run="gate", t=time), None, {})
+        state = engine.load_state(state.to_bytes())
+    assert state.index >= 5
+    after = record("search", {"q": "hours"}, "closed", t=100.0)
+    verdict = engine.observe(state, after)
+    assert verdict is not None
+    assert 0.0 <= verdict.spent.seconds <= 100.0
 
 
 def test_text_that_is_no_unicode_can_be_saved() -> None:

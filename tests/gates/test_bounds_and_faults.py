@@ -7,13 +7,14 @@ import logging
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.prebuilt import ToolNode
 
 from trajectory_guard import AgentState, FlagBoard, apply_guard
+from trajectory_guard.gates.gate import Gate
 from trajectory_guard.gates.langgraph import MAX_SCRATCHPAD
 from trajectory_guard.gates.own_keys import MEMORY
 
@@ -42,6 +43,23 @@ MOST_BYTES = 24_000
 def dump(what: str) -> str:
     """A tool with long arguments and answers."""
     return f"{what}: " + "x" * 2_000
+
+
+@pytest.mark.parametrize("tokens", [2**64, 1.5, -7, None, "many", float("nan"), float("inf")])
+def test_a_number_of_tokens_that_cannot_be_right_costs_no_step(tokens: Any) -> None:
+    board = FlagBoard()
+    gate, decisions, messages, status = Gate(board=board), [], [HumanMessage("Find it.", id="asked")], None
+    for number in range(4):
+        request = calls(messages, ("search", {"query": "return policy"}))
+        request.usage_metadata = {"input_tokens": tokens, "output_tokens": 1, "total_tokens": tokens}
+        request.response_metadata = {"model_name": "scripted"}
+        answer = ToolMessage("nothing", tool_call_id=request.tool_calls[0]["id"], name="search", id=f"found {number}")
+        messages += [request, answer]
+        decision = gate.decide(messages, status, "thread")
+        status = decision.status
+        decisions.append(str(decision.level))
+    assert decisions == ["OBSERVE", "OBSERVE", "NUDGE", "OBSERVE"]
+    assert board.read("thread").steps == 4
 
 
 def _dumps(messages: Any, turn: int) -> AIMessage:

@@ -21,6 +21,7 @@ from trajectory_guard.core.detectors import (
 from trajectory_guard.core.detectors.base import TYPE_IV, signs_of
 from trajectory_guard.core.envelope import readable
 from trajectory_guard.core.fingerprints import Symbol, id_symbol
+from trajectory_guard.core.history import amounts
 from trajectory_guard.core.interventions import Spent, nudge_text, reason_text
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.policy import Decision, Level
@@ -30,7 +31,7 @@ from trajectory_guard.core.score import Scorer
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.core.state import TrajectoryState
-from trajectory_guard.core.steps import INTERRUPTED, Evidence, ModelTokens, StepRecord
+from trajectory_guard.core.steps import INTERRUPTED, Evidence, ModelTokens, StepRecord, with_known_times
 from trajectory_guard.core.text_bounds import within_limit
 from trajectory_guard.core.tools import is_status_lookup
 from trajectory_guard.core.tracking import model_calls, scope
@@ -168,9 +169,11 @@ class Engine:
         """Evaluate one step and update ``state``. None if the step does not count.
 
         A step does not count if it was seen before (same ``step_id``), if its tool is set to ``ignore``, or if the
-        call was interrupted before it returned: it will be made again. A model call counts from its first repeat on,
-        with the call that it repeats as a step before it. A step that raises leaves the state unchanged.
+        call was interrupted before it returned: it will be made again. A step that raises leaves the state unchanged.
+        A model call counts from its first repeat on, with the call that it repeats as a step before it. If the repeat
+        raises, that first call stays counted, and the next repeat is the first one again.
         """
+        step = with_known_times(step)
         if step.model_scope in (None, model_calls.IN_MESSAGES):
             return self._observe(state, step)
         return self._observe_model_call(state, step)
@@ -268,6 +271,7 @@ class Engine:
             finding: that of the gate, with indices counted from this output (0, -1, …); None for an output without one.
             measured: the values behind it, for the certificate.
         """
+        step = with_known_times(step)
         label = scope.run_label(step, state.turns)
         run = state.runs.get(label) or Run(label, state.capacity, ())
         observation = Observation(step, run.index, run.same_results)
@@ -426,8 +430,8 @@ class Engine:
         seconds = max(0.0, step.timestamp + step.duration - started) if started is not None else 0.0
         tokens, cost, unpriced = run.usage.after(first)
         if step.usage is not None and first < run.index:
-            tokens += max(0, step.usage.tokens)
-            cost += max(0.0, step.usage.cost_usd)
+            asked, paid = amounts(step.usage)
+            tokens, cost = tokens + asked, cost + paid
             unpriced = (*unpriced, *step.usage.unpriced)
         return Spent(
             run.index - first + run.history.copies_after(first), seconds, tokens, cost + self._priced(unpriced)

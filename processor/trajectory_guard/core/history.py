@@ -15,7 +15,7 @@ from typing import Any, Final
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol
 from trajectory_guard.core.observation import BATCH_MASK, Observation
 from trajectory_guard.core.plain import from_text, to_text
-from trajectory_guard.core.steps import ModelTokens, Usage
+from trajectory_guard.core.steps import TOO_MANY, ModelTokens, Usage
 
 WIDTH: Final = 8
 KEPT_BATCHES: Final = 8
@@ -25,6 +25,7 @@ BLANK: Final = b"\0" * WIDTH
 _ONCE: Final = (1, 1, 0)
 _COPIES: Final = 7
 """Copies of a call in its model message that may be those of workers that all begin with one guide, or samples."""
+_MOST_TOKENS: Final = 2**63
 _LOOKED_BACK: Final = 16
 _LEAST_CHANGES: Final = 3
 _MAX_STAY: Final = 8
@@ -53,6 +54,11 @@ class Ring:
         offset = (index - self.start) * WIDTH
         symbol = self.data[offset : offset + WIDTH] if offset >= 0 else UNKNOWN
         return UNKNOWN if symbol == BLANK else symbol
+
+    def symbols(self) -> list[Symbol]:
+        """The known symbols, oldest first."""
+        found = [self.data[at : at + WIDTH] for at in range(0, len(self.data), WIDTH)]
+        return [symbol for symbol in found if symbol != BLANK]
 
     def append(self, symbol: Symbol) -> None:
         """Add the newest symbol, forgetting the oldest when full."""
@@ -304,6 +310,17 @@ class History:
         return history
 
 
+def amounts(usage: Usage | None) -> tuple[int, float]:
+    """Tokens and USD, 0 for an amount that cannot be right; never raises."""
+    if usage is None:
+        return 0, 0.0
+    try:
+        tokens, cost = usage.tokens, usage.cost_usd
+        return int(tokens) if 0 <= tokens < TOO_MANY else 0, float(cost) if 0.0 <= cost < TOO_MANY else 0.0
+    except TypeError:
+        return 0, 0.0
+
+
 class UsageWindow:
     """Tokens and USD of the remembered steps of a run. The window is empty until the telemetry shows usage."""
 
@@ -319,16 +336,17 @@ class UsageWindow:
         """Add the usage before the step ``index``; ``kept`` is the number of steps in the history."""
         if usage is None and not self.tokens:
             return
+        tokens, cost = amounts(usage)
         if self.tokens and index < self.start + len(self.tokens):  # a copy, which has no place of its own
             if usage is not None:
-                self.tokens[-1] += max(0, usage.tokens)
-                self.costs[-1] += max(0.0, usage.cost_usd)
+                self.tokens[-1] = min(self.tokens[-1] + tokens, _MOST_TOKENS)
+                self.costs[-1] += cost
                 self.unpriced = (*self.unpriced, *((index, one) for one in usage.unpriced))[-2 * kept :]
             return
         if not self.tokens:
             self.start = index
-        self.tokens.append(max(0, usage.tokens) if usage is not None else 0)
-        self.costs.append(max(0.0, usage.cost_usd) if usage is not None else 0.0)
+        self.tokens.append(tokens)
+        self.costs.append(cost)
         if usage is not None and usage.unpriced:
             self.unpriced = (*self.unpriced, *((index, one) for one in usage.unpriced))[-2 * kept :]
         excess = len(self.tokens) - kept

@@ -33,6 +33,12 @@ class Evidence(str, Enum):
         return self.value
 
 
+TOO_MANY: Final = 1e12
+"""Numbers of tokens, or of dollars, from which on they are taken for a mistake."""
+_LATEST_S: Final = 1e15
+"""Seconds from which on they are taken for a mistake."""
+
+
 class ModelTokens(NamedTuple):
     """Tokens that calls of one model consumed and for which the telemetry names no price."""
 
@@ -169,6 +175,16 @@ class StepRecord(NamedTuple):
     def is_toolless(self) -> bool:
         """Whether the framework itself hands over to another agent, without any tool."""
         return self.dialect is not None and self.dialect.endswith(HANDOFF_SUFFIX)
+
+
+def with_known_times(step: StepRecord) -> StepRecord:
+    """``step``, with 0 for times that are negative or no number: no state that holds such a sum could be loaded."""
+    start, seconds = step.timestamp, step.duration
+    if 0.0 <= start < _LATEST_S and 0.0 <= seconds < _LATEST_S:
+        return step
+    return step._replace(
+        timestamp=start if 0.0 <= start < _LATEST_S else 0.0, duration=seconds if 0.0 <= seconds < _LATEST_S else 0.0
+    )
 
 
 def is_refused_by_guard(step: StepRecord) -> bool:

@@ -29,6 +29,7 @@ from trajectory_guard.core.steps import (
 from trajectory_guard.core.text import SIGNATURE
 from trajectory_guard.core.tools import is_handoff
 from trajectory_guard.spans.content import as_text
+from trajectory_guard.spans.extract import tokens
 
 MARK: Final = "trajectory_guard"
 MAX_LOOK_BACK: Final = 256
@@ -482,7 +483,8 @@ def usage_of(message: Any) -> Usage | None:
     usage = getattr(message, "usage_metadata", None)
     if not usage:
         return None
-    tokens = int(usage.get("input_tokens") or 0), int(usage.get("output_tokens") or 0)
+    asked, answered = tokens(usage.get("input_tokens")), tokens(usage.get("output_tokens"))
     metadata = getattr(message, "response_metadata", None) or {}
     model = metadata.get("model_name") or metadata.get("model")
-    return Usage(*tokens, unpriced=(ModelTokens(bounded_name(model), *tokens),) if isinstance(model, str) else ())
+    unpriced = (ModelTokens(bounded_name(model), asked, answered),) if isinstance(model, str) else ()
+    return Usage(asked, answered, unpriced=unpriced)

@@ -8,7 +8,16 @@ from typing import Any, Final
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash, state_hash
 from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
-from trajectory_guard.core.steps import ERROR, HANDOFF_SUFFIX, SUCCESS, Evidence, ModelTokens, StepRecord, Usage
+from trajectory_guard.core.steps import (
+    ERROR,
+    HANDOFF_SUFFIX,
+    SUCCESS,
+    TOO_MANY,
+    Evidence,
+    ModelTokens,
+    StepRecord,
+    Usage,
+)
 from trajectory_guard.core.text_bounds import both_ends_and_digest
 from trajectory_guard.core.tools import HANDOFF
 from trajectory_guard.dialects.base import Dialect, RawCall, RawUsage, first, firsts
@@ -51,8 +60,6 @@ from trajectory_guard.spans.identity import (
 )
 
 MAX_RESULT_CHARS: Final = 1_000_000
-_TOO_MANY: Final = 1e12
-"""Numbers of tokens, or of dollars, from which on they are taken for a mistake."""
 _WITHHELD: Final = "Error details are redacted."
 """How the OpenAI Agents SDK ends the text of an error that it keeps to itself: that of any other error is the same."""
 STATE_KEY: Final = "trajectory_guard.state"
@@ -335,7 +342,7 @@ def model_usage(span: SpanView, table: DialectTable = DIALECTS, known: KeySet | 
 
 
 def _usage(span: SpanView, raw: RawUsage, table: DialectTable) -> Usage:
-    asked, answered, usd = _integer(raw.input_tokens), _integer(raw.output_tokens), amount(raw.cost)
+    asked, answered, usd = tokens(raw.input_tokens), tokens(raw.output_tokens), amount(raw.cost)
     model = model_name(span, table) if (asked or answered) and not usd else None
     unpriced = (ModelTokens(model, asked, answered),) if model is not None else ()
     return Usage(asked, answered, usd, max(0.0, span.end - span.start), unpriced)
@@ -364,8 +371,9 @@ def response_id(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
     return bounded_name(str(found)) if found else None
 
 
-def _integer(value: Any) -> int:
-    if value.__class__ is int and 0 <= value < _TOO_MANY:
+def tokens(value: Any) -> int:
+    """A number of tokens as recorded; 0 if that is no number, or one that cannot be right."""
+    if value.__class__ is int and 0 <= value < TOO_MANY:
         return value  # as nearly all tokens are
     return int(amount(value))
 
@@ -378,4 +386,4 @@ def amount(value: Any) -> float:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         return 0.0
-    return number if 0.0 <= number < _TOO_MANY else 0.0
+    return number if 0.0 <= number < TOO_MANY else 0.0
