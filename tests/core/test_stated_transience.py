@@ -145,6 +145,13 @@ def test_an_error_that_forbids_a_retry_does_not_pass(text: str) -> None:
     assert nudged(evaluate(steps([("click", {"ref": "e109"}, text, "error")] * 4))) == 2
 
 
+@pytest.mark.parametrize("status", ["403", "HTTP 403", "http 403", "Status 403", "Error code: 404"])
+def test_a_refusal_that_mentions_a_lock_does_not_pass_however_it_is_spelt(status: str) -> None:
+    text = f"{status}: ticket is locked"
+    assert not is_transient(text, None)
+    assert nudged(evaluate(steps([("close", {"ticket": 7}, text, "error")] * 4))) == 2
+
+
 @pytest.mark.parametrize("text", RETRY_LATER)
 def test_an_error_that_allows_a_retry_later_passes(text: str) -> None:
     assert is_transient(text, None)

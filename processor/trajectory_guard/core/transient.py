@@ -43,7 +43,7 @@ _TRANSIENT_IN_ASCII: Final = ascii_beginnings("transient")
 _MAX_CODE_CHARS: Final = 120
 _MAX_REMARK_CHARS: Final = 400
 _LASTING_STATUS: Final = re.compile(
-    _TRANSIENT_STATUS.pattern.replace("408|425|429|500|502|503|504|529", r"40[0-7]|41\d|422|451|501")
+    _TRANSIENT_STATUS.pattern.replace("408|425|429|500|502|503|504|529", r"40[0-7]|41\d|422|451|501"), re.IGNORECASE
 )
 """Not 409 and 423: what conflicts or is locked may be free again."""
 
