@@ -110,6 +110,14 @@ def test_is_saved_and_goes_on() -> None:
     assert outline(one_by_one(visits(16))) == "......N..N..S..."
 
 
+def test_an_agent_that_a_nameless_one_has_named_is_expected_after_the_state_was_saved() -> None:
+    around = [(None, "ann"), ("ann", "ben"), ("ben", "ann")]
+    steps = [record("ask", {"to": to}, "noted", agent=agent) for agent, to in [("ann", "ben"), *around * 4]]
+    verdicts = one_by_one(steps)
+    assert verdicts == evaluate(steps)
+    assert any("handoffs" in [one.rule for one in verdict.detections] for verdict in verdicts if verdict is not None)
+
+
 def test_the_messages_that_agents_have_answered_are_saved() -> None:
     steps = [step._replace(asked=f"?{at // 4}", trace_id=f"{at // 4}") for at, step in enumerate(visits(24))]
     assert outline(one_by_one(steps)).strip(".") == ""

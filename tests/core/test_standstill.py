@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import evaluate, first_level, record
-from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.settings import EngineSettings
 
@@ -189,3 +189,22 @@ def test_it_only_nudges() -> None:
 
 
 OTHERS = ("I_STUTTER", "III_PHANTOM", "IV_PINGPONG", "V_ERROR_STREAK", "VI_MONOLOGUE")
+
+
+def test_calls_without_arguments_are_remembered_when_the_state_is_saved() -> None:
+    """They ask for no word: the marks of the turns are all there is."""
+    corners = ["abcd"[(at * at // 3 + at) % 4] for at in range(30)]
+    steps = [
+        record(
+            f"peek{one}", {}, f"The lamp in corner {one} of the room is off, as it was before.", t=100.0 + at, dur=0.1
+        )
+        for at, one in enumerate(corners)
+    ]
+    engine = Engine()
+    state, saved, found = engine.new_state("t"), engine.new_state("t"), 0
+    for step in steps:
+        verdict = engine.observe(state, step)
+        assert engine.observe(saved, step) == verdict
+        found += verdict is not None and any(one.rule == "standstill" for one in verdict.detections)
+        saved = engine.load_state(saved.to_bytes())
+    assert found

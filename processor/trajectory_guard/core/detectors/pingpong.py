@@ -363,7 +363,9 @@ class HandOffs(Detector):
 
     def dump(self) -> Any:
         """The series."""
-        return [self.symbols, self.agents, self.named, self.agent] if self.symbols or self.agent else None
+        if not (self.symbols or self.agent or self.named):
+            return None
+        return [self.symbols, self.agents, self.named, self.agent]
 
     def load(self, data: Any) -> None:
         """See ``dump``."""

@@ -278,7 +278,7 @@ class Standstill(Detector):
 
     def dump(self) -> Any:
         """What was asked and answered, and the marks of the newest turns."""
-        if not self.words:
+        if not self.marks:
             return None
         texts = [to_text(one) for one in (self.words, self.sentences, self.answers, self.marks, self.steps)]
         return [*texts, [list(one) for one in self.figures], self.since_known]
