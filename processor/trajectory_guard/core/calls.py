@@ -12,7 +12,7 @@ import orjson
 from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
 from trajectory_guard.core.steps import INTERRUPTED, Outcome, StepRecord
-from trajectory_guard.core.text import both_ends
+from trajectory_guard.core.text import both_ends, text_of
 from trajectory_guard.core.text_bounds import chars_of
 
 RECENT_CALLS: Final = 16
@@ -239,4 +239,4 @@ def _is_short(args: Any) -> bool:
             return True  # as most
     except TypeError:
         pass
-    return chars_of(args, _KEPT_ARGS_CHARS) <= _KEPT_ARGS_CHARS and len(str(args)) <= _KEPT_ARGS_CHARS
+    return chars_of(args, _KEPT_ARGS_CHARS) <= _KEPT_ARGS_CHARS and len(text_of(args)) <= _KEPT_ARGS_CHARS

@@ -16,6 +16,8 @@ from zlib import crc32
 
 import orjson
 
+from trajectory_guard.core.text import MAX_DECIMAL_BITS, repr_of, text_of
+
 MAX_DEPTH: Final = 64
 """Nesting beyond this many levels is not compared: such arguments count as unknown."""
 MAX_TEXT_CHARS: Final = 65_536
@@ -162,7 +164,7 @@ def _unfold(value: Any, depth: int) -> Any:
     if depth > MAX_DEPTH:
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, dict):
-        return {str(key): _unfold(item, depth + 1) for key, item in value.items()}
+        return {text_of(key): _unfold(item, depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_unfold(item, depth + 1) for item in value]
     if isinstance(value, str):
@@ -192,13 +194,33 @@ def plain_number(number: float) -> Any:
 
 def _slow_canonical(value: Any) -> bytes:
     """For what orjson refuses: integers beyond 64 bits, lone surrogates, foreign types."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=_foreign, ensure_ascii=True)
+    try:
+        text = _SLOW.encode(value)
+    except ValueError:  # an integer is too long for Python to write in decimal
+        text = _SLOW.encode(_with_short_integers(value, 0))
     return text.encode("utf-8", "backslashreplace")
+
+
+def _with_short_integers(value: Any, depth: int) -> Any:
+    """``value`` with integers in hexadecimal that are too long to be written in decimal, in keys too."""
+    if depth > MAX_DEPTH:
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, dict):
+        return {
+            text_of(key) if type(key) is int else key: _with_short_integers(item, depth + 1)
+            for key, item in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [_with_short_integers(item, depth + 1) for item in value]
+    return text_of(value) if type(value) is int and value.bit_length() > MAX_DECIMAL_BITS else value
 
 
 def _foreign(value: Any) -> Any:
     """Sets have no order of their own: theirs differs from process to process."""
-    return sorted(map(repr, value)) if isinstance(value, (set, frozenset)) else repr(value)
+    return sorted(map(repr_of, value)) if isinstance(value, (set, frozenset)) else repr_of(value)
+
+
+_SLOW: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_foreign)
 
 
 def digest64(data: bytes) -> bytes:

@@ -283,7 +283,8 @@ def values_asked(seen: Observation) -> tuple[str, ...]:
     args = seen.step.args
     if not isinstance(args, dict):
         return seen.values
-    bounds = {key for key, value in args.items() if isinstance(value, (int, float)) and is_bound(str(key))}
+    named = [(key, value) for key, value in args.items() if isinstance(key, str)]
+    bounds = {key for key, value in named if isinstance(value, (int, float)) and is_bound(key)}
     return values_of({key: value for key, value in args.items() if key not in bounds}) or seen.values
 
 
@@ -300,8 +301,8 @@ def things_in(seen: Observation) -> frozenset[str]:
 
 def _named_texts(args: dict[Any, Any], depth: int = 0) -> Iterator[tuple[str, str]]:
     for key, value in islice(args.items(), _MAX_VALUES):
-        if type(value) is str:
-            yield str(key)[:_NAME_CHARS], value
+        if type(value) is str and isinstance(key, str):
+            yield key[:_NAME_CHARS], value
         elif type(value) is dict and depth < _MAX_DEPTH:
             yield from _named_texts(value, depth + 1)
 

@@ -6,6 +6,7 @@ import re
 from typing import Any, Final
 
 from trajectory_guard.core.result_text import MAX_FORM_CHARS, WORD, values_of
+from trajectory_guard.core.text import text_of
 from trajectory_guard.core.wordlists import words
 
 
@@ -21,7 +22,7 @@ def restates(text: str, tool: str, args: Any) -> bool:
     """
     if len(text) > _RESTATED_CHARS:
         return False
-    names = " ".join(map(str, (tool, *args) if isinstance(args, dict) else (tool,)))
+    names = " ".join(map(text_of, (tool, *args) if isinstance(args, dict) else (tool,)))
     call = " ".join((*_PARTS_OF_NAME.sub(" ", names).split(), *values_of(args)))
     called = set(WORD.findall(call.casefold()[: 2 * MAX_FORM_CHARS].replace("_", " ")))
     said = [word for word in WORD.findall(text.casefold()) if any(map(str.isalnum, word))]

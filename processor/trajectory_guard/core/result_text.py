@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import object_in, parse_json
 from trajectory_guard.core.masking import mask_noise, mask_text
-from trajectory_guard.core.text import both_ends
+from trajectory_guard.core.text import both_ends, text_of
 from trajectory_guard.core.tools import names_state
 
 MAX_FORM_CHARS: Final = 400
@@ -64,7 +64,10 @@ def values_of(args: Any) -> tuple[str, ...]:
     ('a.py', '1', '2.5')
     """
     if type(args) is dict and len(args) <= _MAX_VALUES and _SCALARS.issuperset(map(type, args.values())):
-        return tuple([str(one) for one in args.values() if type(one) not in _WORDLESS])
+        try:
+            return tuple([str(one) for one in args.values() if type(one) not in _WORDLESS])
+        except ValueError:  # an integer is too long for it
+            return tuple([text_of(one) for one in args.values() if type(one) not in _WORDLESS])
     found: list[str] = []
     stack = [args]
     while stack and len(found) < _MAX_VALUES:
@@ -74,7 +77,7 @@ def values_of(args: Any) -> tuple[str, ...]:
         elif isinstance(value, (list, tuple)):
             stack.extend(reversed(value[:left]))
         elif isinstance(value, str) or (isinstance(value, (int, float)) and not isinstance(value, bool)):
-            found.append(str(value))
+            found.append(text_of(value))
     return tuple(found)
 
 

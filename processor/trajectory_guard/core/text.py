@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 MAX_EXCERPT_CHARS: Final = 120
 SIGNATURE: Final = "[Trajectory guard] "
 """The opening of every message in the guard's own words."""
+MAX_DECIMAL_BITS: Final = 2_048
+"""A longer integer, of 617 digits and more, is written in hexadecimal."""
 _HALVES: Final = re.compile(r"[\ud800-\udfff]")
 
 
@@ -22,6 +24,28 @@ def nearest(key: str, known: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(key, list(known), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def text_of(value: Any, write: Callable[[Any], str] = str) -> str:
+    """``str(value)`` of any value of a call; never raises.
+
+    Python writes no integer in decimal that has more than 4,300 digits, or 640 where it is so configured, and takes
+    quadratic time below: such an integer is written in hexadecimal.
+
+    >>> text_of(2.5), text_of(10**5000) == hex(10**5000)
+    ('2.5', True)
+    """
+    if type(value) is int and value.bit_length() > MAX_DECIMAL_BITS:
+        return hex(value)
+    try:
+        return write(value)
+    except Exception:  # noqa: BLE001  a foreign object may raise anything
+        return f"<{type(value).__name__}>"
+
+
+def repr_of(value: Any) -> str:
+    """``repr(value)``, as ``text_of``."""
+    return text_of(value, repr)
 
 
 def both_ends(text: str, limit: int) -> str:

@@ -20,7 +20,7 @@ from zlib import crc32
 
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.steps import Evidence, StepRecord
-from trajectory_guard.core.text import as_data, clip, clip_middle
+from trajectory_guard.core.text import MAX_DECIMAL_BITS, as_data, clip, clip_middle, text_of
 
 MAX_UNDERSTOOD_CHARS: Final = 8_192
 """Default of ``max_understood_chars``, in characters."""
@@ -64,10 +64,12 @@ def _shortened(value: Any, depth: int = 0) -> Any:
     if isinstance(value, dict):
         shown = list(value.items())[:_SHOWN_ITEMS]
         more = {"…": "…"} if len(value) > _SHOWN_ITEMS else {}
-        return {clip_middle(str(key)): _shortened(one, depth + 1) for key, one in shown} | more
+        return {clip_middle(text_of(key)): _shortened(one, depth + 1) for key, one in shown} | more
     if isinstance(value, (list, tuple)):
         some = value if len(value) <= _SHOWN_ITEMS else [*value[: _SHOWN_ITEMS - 1], "…", value[-1]]
         return [_shortened(one, depth + 1) for one in some]
+    if type(value) is int and value.bit_length() > MAX_DECIMAL_BITS:
+        return clip_middle(text_of(value), _SHOWN_CHARS)
     return value
 
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import digest64, object_in, text_bytes
+from trajectory_guard.core.text import repr_of, text_of
 from trajectory_guard.core.wordlists import beginnings, groups
 
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
@@ -129,7 +130,7 @@ def _sends_nothing(args: dict[Any, Any]) -> bool:
         return False
     given = [key.lower() for key, value in args.items() if isinstance(key, str) and value == ""]
     return not _INPUTS.isdisjoint(given) and any(
-        one in str(key).lower() for key, value in args.items() if value != "" for one in _SESSIONS
+        one in key.lower() for key, value in args.items() if isinstance(key, str) and value != "" for one in _SESSIONS
     )
 
 
@@ -171,8 +172,10 @@ def took_its_time(args: object, duration: float, *, short: bool) -> bool:
     """
     if not short or duration < LEAST_WAIT_S:
         return False
-    asked = (value for value in _values(args) if isinstance(value, (int, float)) and not isinstance(value, bool))
-    return duration >= _BLOCKING_S or any(0.8 * value <= duration <= 1.25 * value + 1.0 for value in asked)
+    if duration >= _BLOCKING_S:
+        return True
+    asked = (value for value in _values(args) if isinstance(value, (int, float)) and 0 < value < 2 * _BLOCKING_S)
+    return any(0.8 * value <= duration <= 1.25 * value + 1.0 for value in asked)
 
 
 _CURSOR: Final = frozenset(_PURPOSES["cursor"])
@@ -387,8 +390,9 @@ def receiver_of(tool: str, args: object) -> str:
     """
     if not isinstance(args, dict) or not is_handoff(tool):
         return ""
-    names = [value for key, value in args.items() if str(key).casefold().replace("_", "") in _RECEIVER]
-    return next((one for one in names if isinstance(one, str) and 0 < len(one) <= _MAX_RECEIVER_CHARS), "")
+    named = [(key, value) for key, value in args.items() if isinstance(key, str) and isinstance(value, str)]
+    names = [value for key, value in named if key.casefold().replace("_", "") in _RECEIVER]
+    return next((one for one in names if 0 < len(one) <= _MAX_RECEIVER_CHARS), "")
 
 
 _FINISHED: Final = frozenset(_PURPOSES["finished"])
@@ -415,13 +419,13 @@ def claimed_item(args: object) -> str:
     """
     if not isinstance(args, dict):
         return ""
-    named = [(key, value) for key, value in args.items() if _CLAIMED.isdisjoint(_words(str(key)))]
+    named = [(key, value) for key, value in args.items() if _CLAIMED.isdisjoint(_words(text_of(key)))]
     short = [
         (key, value)
         for key, value in named
-        if len(str(value)) <= _MAX_ITEM_CHARS and value not in (None, "", True, False)
+        if len(text_of(value)) <= _MAX_ITEM_CHARS and value not in (None, "", True, False)
     ]
-    return digest64(text_bytes(repr(sorted(short, key=str)))).hex() if short else ""
+    return digest64(text_bytes(repr_of(sorted(short, key=text_of)))).hex() if short else ""
 
 
 _MAX_ITEM_CHARS: Final = 80

@@ -120,7 +120,7 @@ def runs_program(seen: Observation) -> bool:
 def commands_of(seen: Observation) -> list[Any]:
     """The values of a call that are shell commands, as they were given."""
     args = seen.step.args if isinstance(seen.step.args, dict) else {"command": seen.step.args}
-    return [value for key, value in args.items() if classify_key(str(key)) == SHELL]
+    return [value for key, value in args.items() if isinstance(key, str) and classify_key(key) == SHELL]
 
 
 def _is_name(value: Any) -> bool:

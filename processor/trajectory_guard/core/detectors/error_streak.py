@@ -26,7 +26,7 @@ from trajectory_guard.core.fingerprints import checksum, digest64, text_bytes
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import WORD
 from trajectory_guard.core.steps import ERROR, SUCCESS
-from trajectory_guard.core.text import both_ends
+from trajectory_guard.core.text import both_ends, text_of
 from trajectory_guard.core.tools import is_thinking
 
 _COUNT: Final = 3
@@ -466,7 +466,7 @@ def _digest(text: str) -> str:
 
 def _named_parts(seen: Observation, text: str) -> tuple[int, ...]:
     """Checksums of the parts of a shell command that the last line of an error names, at most four."""
-    commands = map(str, commands_of(seen))
+    commands = map(text_of, commands_of(seen))
     line = _last_line(text)
     asked = set(WORD.findall("\n".join(commands)[:_SEARCHED_CHARS]))
     named = [word for word in dict.fromkeys(WORD.findall(line)) if word in asked and not word.isdigit()]

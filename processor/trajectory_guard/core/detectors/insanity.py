@@ -181,12 +181,16 @@ def _common(text: str, other: str) -> int:
     return next((at for at, (one, two) in enumerate(pairs) if one != two), min(len(text), len(other)))
 
 
+def _is_command(key: Any, value: Any) -> bool:
+    return isinstance(key, str) and isinstance(value, str) and classify_key(key) == SHELL
+
+
 def is_silent_command(seen: Observation) -> bool:
     """Whether a command printed nothing, and is none whose silence means that nothing was found."""
     if (seen.step.result or "").strip():
         return False
     args = seen.step.args if isinstance(seen.step.args, dict) else {seen.tool: seen.step.args}
-    commands = [value for key, value in args.items() if classify_key(key) == SHELL and isinstance(value, str)]
+    commands = [value for key, value in args.items() if _is_command(key, value)]
     return bool(commands) and not any(
         is_lookup(command.split(maxsplit=1)[0]) and "<<" not in command for command in commands if command.strip()
     )

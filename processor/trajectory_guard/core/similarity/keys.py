@@ -6,6 +6,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
+from trajectory_guard.core.text import text_of
 from trajectory_guard.core.wordlists import groups
 
 KNOB, RATIONALE, PATH, CODE, SQL, SHELL, MATH, SELECTOR, TEXT, PLAIN = range(10)
@@ -111,7 +112,7 @@ def is_clock(key: str, value: object) -> bool:
     >>> is_clock("now", "2026-03-01T10:00:00Z"), is_clock("now", "tomorrow"), is_clock("date", "2026-03-01T10:00:00Z")
     (True, False, False)
     """
-    return squash(key) in _CLOCKS and _TIME.fullmatch(str(value)[:40]) is not None
+    return squash(key) in _CLOCKS and _TIME.fullmatch(text_of(value)[:40]) is not None
 
 
 def is_default(key: str, value: object) -> bool:

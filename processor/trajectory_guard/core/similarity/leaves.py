@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.fingerprints import parse_json
+from trajectory_guard.core.text import repr_of, text_of
 from trajectory_guard.core.tools import is_lookup
 
 from . import keys
@@ -169,8 +170,8 @@ def _deep(value: Any) -> str:
             break
         item = stack.pop()
         if isinstance(item, dict):
-            for key in sorted(item, key=repr):
-                stack.extend((item[key], str(key)))
+            for key in sorted(item, key=repr_of):
+                stack.extend((item[key], text_of(key)))
         elif isinstance(item, (list, tuple)):
             stack.extend(item)
         digest.update(type(item).__name__.encode())
