@@ -18,6 +18,7 @@ from tests.collector.kit import by_name, loop, new_scorer, request, span_id
 from tests.fleet.answers import answer, scored
 from tests.fleet.simulation import Simulation
 from tests.fleet.test_stages import records
+from tests.helpers import record
 from trajectory_guard import FlagBoard, GuardConfig, telemetry
 from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
 from trajectory_guard.gates.gate import Gate
@@ -86,6 +87,16 @@ def test_no_name_in_a_span_is_kept_whole(kind: str) -> None:
         assert tracemalloc.get_traced_memory()[0] < MEGABYTE, "one of eight names"
     finally:
         tracemalloc.stop()
+
+
+def test_a_trajectory_with_a_long_id_is_found_under_its_other_names() -> None:
+    board, name = FlagBoard(GuardConfig()), "x" * 2_000
+    board.observe(record("search", {"q": "hours"}, "closed", trajectory=name))
+    board.link(name, ("thread",))
+    assert board.read("thread").steps == board.read(name).steps == 1
+    board.observe(record("search", {"q": "hours"}, "closed", trajectory="trace", trace_id="trace"))
+    board.join("trace", name)
+    assert board.read("trace").steps == board.read(name).steps == 2
 
 
 def test_a_flag_is_found_under_the_whole_id_and_under_no_other() -> None:

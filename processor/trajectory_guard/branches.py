@@ -210,7 +210,8 @@ class Branches:
                     self._table.engine.end_run(entry.state, run)
                     entry.state.runs.pop(run, None)
                     entry.flags.pop(run, None)
-                    entry.release_awaiting(run)
+                    for step in entry.awaiting_of(run):
+                        entry.awaiting_state.remove(step)
             for one in left:  # models that number their calls anew give them the same ids
                 entry.forget_read(one)
 

@@ -373,12 +373,10 @@ class Entry:
         """Whether more steps await a state than one model turn may have."""
         return len(self.awaiting_state) > _MAX_AWAITING
 
-    def release_awaiting(self, run: str | None) -> list[StepRecord]:
-        """Remove and return the steps of a run, or of all runs, that await a state."""
+    def awaiting_of(self, run: str | None) -> list[StepRecord]:
+        """The steps of a run, or of all runs, that await a state."""
         turns = self.state.turns
-        released = [step for step in self.awaiting_state if run is None or run_label(step, turns) == run]
-        self.awaiting_state = [step for step in self.awaiting_state if step not in released]
-        return released
+        return [step for step in self.awaiting_state if run is None or run_label(step, turns) == run]
 
     def loop_without_tools(self, run: GateRun, trace_id: str | None) -> str | None:
         """Label of the run that repeats model calls, follows no gate, and may be that of this gate's agent.

@@ -89,6 +89,13 @@ class EntryTable:
         if (entry := self.find(trajectory_id)) is not None:
             entry.talks = talks
 
+    def put_back(self, trajectory_id: str, verdict: Verdict) -> None:
+        """Put back a taken flag that the gate could not act on yet."""
+        entry = self.find(trajectory_id)
+        if entry is not None:
+            with entry.lock:
+                entry.flag(verdict.run).put_back(verdict)
+
     def repeats_model_call(self, trajectory_id: str) -> bool:
         """Whether an agent of the trajectory repeats a model call, without a tool call in between."""
         entry = self.find(trajectory_id)
@@ -99,6 +106,8 @@ class EntryTable:
 
     def link(self, trajectory_id: str, aliases: Iterable[str]) -> None:
         """Register other names of a trajectory (thread id, session id, trace id), under which gates look it up."""
+        if trajectory_id[MAX_NAME_CHARS:]:
+            trajectory_id = bounded_name(trajectory_id)
         for alias in aliases:
             if alias[MAX_NAME_CHARS:]:
                 alias = bounded_name(alias)
@@ -175,6 +184,17 @@ class EntryTable:
             return None
         ids = entry.state.step_ids
         return ids[index].hex() if ids.start <= index < ids.start + len(ids) else None
+
+    def is_gated(self, trajectory_id: str, run: str) -> bool:
+        """Whether a gate delivers the nudges of a run."""
+        entry = self.find(trajectory_id)
+        known = entry.state.runs.get(run) if entry is not None else None
+        return known is not None and known.gated
+
+    def has_saved(self, trajectory_id: str, steps: int) -> bool:
+        """Whether this process has saved at least so many steps of the trajectory itself (``FlagBoard.adopt``)."""
+        entry = self.find(trajectory_id)
+        return entry is not None and steps <= entry.saved_index
 
     def in_nudged_episode(self, trajectory_id: str, run: str) -> bool:
         """Whether a run is in a loop for which a nudge became due."""

@@ -30,6 +30,7 @@ from trajectory_guard.core.tracking.model_calls import IN_MESSAGES
 from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, run_label
 from trajectory_guard.cursor.table import Cursors
 from trajectory_guard.entries import Entry, Flag, GateRun, ReadCall
+from trajectory_guard.joining import go_on_with, keep_said
 from trajectory_guard.prices import PriceTable
 from trajectory_guard.quality.board import QualityScores, carry_over, clear_flags, join_scores
 from trajectory_guard.recoveries import MAX_WAITING, publish
@@ -156,9 +157,12 @@ class FlagBoard(QualityScores):
         state = entry.state
         index, ids = state.index, (state.step_ids.data, state.step_ids.start)
         state.uncount(1)
-        verdict = self._evaluate(entry, step, again=True)
-        if verdict is None:
-            state.index, (state.step_ids.data, state.step_ids.start) = index, ids
+        verdict = None
+        try:
+            verdict = self._evaluate(entry, step, again=True)
+        finally:
+            if verdict is None:
+                state.index, (state.step_ids.data, state.step_ids.start) = index, ids
         return verdict
 
     def await_states(self, trajectory_id: str, instance: str) -> None:
@@ -184,8 +188,13 @@ class FlagBoard(QualityScores):
         return released
 
     def _release(self, entry: Entry, run: str | None = None) -> list[Verdict]:
-        released = entry.release_awaiting(run) if entry.awaiting_state else ()
-        return [verdict for step in released if (verdict := self._evaluate(entry, step)) is not None]
+        released = []
+        for step in entry.awaiting_of(run):
+            entry.awaiting_state.remove(step)  # one by one: if this one raises, the next ones still wait
+            verdict = self._evaluate(entry, step)
+            if verdict is not None:
+                released.append(verdict)
+        return released
 
     def follow_model_calls(
         self, trajectory_id: str, run: GateRun, trace_id: str | None, *, began: bool = False, stoppable: bool = True
@@ -311,12 +320,6 @@ class FlagBoard(QualityScores):
             publish(self)
         return label
 
-    def is_gated(self, trajectory_id: str, run: str) -> bool:
-        """Whether a gate delivers the nudges of a run."""
-        entry = self.find(trajectory_id)
-        known = entry.state.runs.get(run) if entry is not None else None
-        return known is not None and known.gated
-
     def reset_episode(self, trajectory_id: str, run: str | None = None) -> None:
         """End the episode because a person dismissed the finding: the score becomes 0 and has to build up again.
 
@@ -357,33 +360,36 @@ class FlagBoard(QualityScores):
             return
         with self.lock:
             part = self._entries.pop(trace_id, None)
-        if part is None:
-            self.link(trajectory_id, (trace_id,))
-            return
-        target = self._entries.get(trajectory_id)
-        if target is not None:
-            join_scores(part, target) if target.state.index == 0 else join_scores(target, part)
-        if target is None or target.state.index == 0:
-            self._rename(part, trajectory_id)
-        else:
-            with target.lock:
-                self._absorb(target, part)
+        if part is not None:
+            target = self.entry(trajectory_id)
+            # nobody else holds two of these locks, and a part left the table before its thread looked for the target:
+            # of two threads that join, one at most may wait for the other
+            with part.lock, target.lock:
+                if target.state.index:
+                    self._absorb(target, part)
+                else:
+                    self._take_place(target, part)
         self.link(trajectory_id, (trace_id,))
 
-    def _rename(self, part: Entry, trajectory_id: str) -> None:
-        part.trajectory_id = part.state.trajectory_id = trajectory_id
+    def _take_place(self, target: Entry, part: Entry) -> None:
+        """Let the entry of a trace be that of its trajectory, of which no step is known yet."""
+        part.trajectory_id = part.state.trajectory_id = target.trajectory_id
+        join_scores(part, target)
+        keep_said(part, target)
+        part.state.keep_deliveries_of(target.state)
+        self.cursors.absorb(part, target)
+        part.last_used = target.last_used
         with self.lock:
-            self._entries[trajectory_id] = part
+            self._entries[target.trajectory_id] = part
 
     def _absorb(self, target: Entry, part: Entry) -> None:
+        join_scores(target, part)
         self.cursors.absorb(target, part)
         for label, newest in part.state.model_calls.items():
             target.state.note_model_calls(label, target.state.model_calls.get(label, newest))
         target.awaiting_state += (step._replace(trajectory_id=target.trajectory_id) for step in part.awaiting_state)
         if part.replay is None:  # too many steps to evaluate again: their runs go on as they are
-            target.state.go_on_with(part.state)
-            target.flags.update(part.flags)
-            target.recent, target.replay = part.recent, None
+            go_on_with(target, part)
         for step in part.replay or ():
             record, of_model = CallRecord.of(step), step.model_scope is not None
             if of_model or (reported(target.recent, record) is None and not target.is_in_messages(step)):
@@ -396,12 +402,16 @@ class FlagBoard(QualityScores):
         entry = self.find(trajectory_id)
         if entry is None or not entry.lossy or entry.state.index <= entry.reported:
             return False
-        with self.lock:
-            self._entries.pop(entry.trajectory_id, None)
-        rebuilt = self.entry(entry.trajectory_id)
-        rebuilt.discarded = entry.state.index - entry.reported
-        carry_over(entry, rebuilt)
-        self.cursors.keep(entry.cursor, entry.trajectory_id)
+        with entry.lock:
+            with self.lock:
+                if self._entries.get(entry.trajectory_id) is not entry:
+                    return False  # another thread was faster
+                del self._entries[entry.trajectory_id]
+            rebuilt = self.entry(entry.trajectory_id)
+            rebuilt.discarded = entry.state.index - entry.reported
+            carry_over(entry, rebuilt)
+            keep_said(rebuilt, entry)
+            rebuilt.cursor = entry.cursor
         return True
 
     # --- reading ---------------------------------------------------------------------------------------------
@@ -438,12 +448,6 @@ class FlagBoard(QualityScores):
             score = known.score.value if (known := state.runs.get(label)) is not None else 0.0
             return Flag(level, verdict, score, state.nudges, state.index, by_hand=by_hand, budget=budget)
 
-    def put_back(self, trajectory_id: str, verdict: Verdict) -> None:
-        """Put back a taken flag that the gate could not act on yet."""
-        if (entry := self.find(trajectory_id)) is not None:
-            with entry.lock:
-                entry.flag(verdict.run).put_back(verdict)
-
     def cursor(self, trajectory_id: str) -> Cursor | None:
         """A copy of the cursor of a trajectory, by its id or another name that it is known by; None if it has none."""
         return self.cursors.copy_of(trajectory_id)
@@ -462,10 +466,6 @@ class FlagBoard(QualityScores):
         with entry.lock:
             entry.replay, entry.saved_index = [], entry.state.index
             return entry.state.to_bytes(run)
-
-    def has_saved(self, trajectory_id: str, steps: int) -> bool:
-        """Whether this process has saved at least so many steps of the trajectory itself (see ``adopt``)."""
-        return (entry := self.find(trajectory_id)) is not None and steps <= entry.saved_index
 
     def adopt(self, trajectory_id: str, data: bytes, steps: int) -> bool:
         """Continue from saved state if another process has taken the trajectory further than this one knows.
@@ -487,10 +487,7 @@ class FlagBoard(QualityScores):
             if entry.replay is None:
                 return False  # more steps were evaluated here in between than can be evaluated again
             replay, entry.replay = entry.replay, []
-            saved.runs = {
-                **{label: run for label, run in entry.state.runs.items() if label not in saved.runs},
-                **saved.runs,
-            }
+            saved.keep_runs_of(entry.state)
             entry.state, entry.saved_index = saved, saved.index
             entry.note_turn(saved.turns.get("", ASKED))
             clear_flags(entry)

@@ -30,6 +30,7 @@ from tests.gates.test_refusal import agent_of
 from trajectory_guard import FlagBoard, Level, apply_guard
 from trajectory_guard.callbacks import Intervention
 from trajectory_guard.cli.demo.scripted import Policy
+from trajectory_guard.core.steps import Evidence, StepRecord
 
 
 def raising(board: FlagBoard, at: int, level: str, policy: Policy) -> Policy:
@@ -91,6 +92,17 @@ def test_a_flag_between_turns_waits_for_no_tool_call() -> None:
     graph.invoke(TASK, thread())
     board.raise_flag("thread", "stop", "blocked")
     assert outline(graph.invoke(TASK, thread())["messages"]) == "hatahS"
+
+
+def test_a_stop_by_hand_is_obeyed_where_spans_hid_the_content_of_the_calls() -> None:
+    """The gate removes what the spans have told, and reads it from the messages: the person's flag stays."""
+    board = new_board()
+    board.observe(StepRecord("s1", "thread", "search", evidence=Evidence.NAME_ONLY))
+    board.raise_flag("thread", "stop", "The order was cancelled.")
+    messages = run(works(3), board)
+    assert closing(messages)
+    assert board.read("thread").steps == 0
+    assert not board.has_hand_flag("thread")
 
 
 def test_raised_values_are_checked() -> None:

@@ -128,23 +128,39 @@ class TrajectoryState:
         else:
             self.idle_at = self.index
 
+    def keep_deliveries_of(self, before: TrajectoryState) -> None:
+        """Keep what agents had brought back before the first step, from a state without steps."""
+        self.worked_at, self.idle_at = max(self.worked_at, before.worked_at), max(self.idle_at, before.idle_at)
+
+    def keep_runs_of(self, other: TrajectoryState) -> None:
+        """Keep the runs of another state of this trajectory that this one does not have, as the oldest ones."""
+        runs = [run for label, run in other.runs.items() if label not in self.runs]
+        runs += self.runs.values()
+        self.runs = {run.label: run for run in runs[-MAX_RUNS:]}
+
     def go_on_with(self, newer: TrajectoryState) -> None:
         """Take over the runs of another state, whose steps came after those of this one; it is used up."""
-        for run in newer.runs.values():
+        relay = [newer.relay] if newer.relay is not None else []
+        for run in (*newer.runs.values(), *relay):
             run.history.move(self.index)
             run.ladder.episode += self.episodes if run.ladder.episode else 0
+        for run in newer.runs.values():
             self.enter_run(run)
         self.turns = dict([*self.turns.items(), *newer.turns.items()][-MAX_RUNS:])
         self.noise = dict([*self.noise.items(), *newer.noise.items()][-MAX_NOISE_PROFILES:])
         self.denied = {**self.denied, **newer.denied}
         for at in range(newer.step_ids.start, newer.step_ids.start + len(newer.step_ids)):
             self.step_ids.append(newer.step_ids[at])
+        self.work = (*[one for one in self.work if one not in newer.work], *newer.work)[-_MAX_WORK:]
+        self.twice = self.twice or newer.twice
         for name in ("handed_at", "idle_at", "worked_at"):
             if getattr(newer, name) >= 0:
                 setattr(self, name, self.index + getattr(newer, name))
+        visit = newer.visit
+        self.visit = visit._replace(first=visit.first + self.index) if visit is not None else None
+        self.current, self.relay = newer.current, newer.relay
         for name in ("episodes", "nudges", "recoveries", "evicted_runs", "index"):
             setattr(self, name, getattr(self, name) + getattr(newer, name))
-        self.current, self.visit, self.relay = newer.current, newer.visit, newer.relay
 
     def uncount(self, steps: int) -> None:
         """Take the newest ordinals back: these steps do not count, or are about to be evaluated again."""

@@ -16,7 +16,7 @@ from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.interventions import args_excerpt
 from trajectory_guard.core.outcome import is_refused_by_person
 from trajectory_guard.core.state import StateFormatError
-from trajectory_guard.core.steps import DENIED, ERROR, StepRecord, is_refused_by_guard
+from trajectory_guard.core.steps import DENIED, ERROR, StepRecord, is_refused_by_guard, with_known_times
 from trajectory_guard.core.text import clip
 from trajectory_guard.core.text_bounds import chars_of
 from trajectory_guard.core.tracking.scope import run_label
@@ -60,6 +60,7 @@ class Cursors:
 
     def record_step(self, entry: Entry, step: StepRecord, label: str) -> None:
         """Enter a tool call that a span has reported; the caller holds the lock. Errors are contained."""
+        step = with_known_times(step)
         try:
             cursor, redact = self._of(entry), self._table.config.redact
             call = cursor.sight(sighting_of(step, label, redact=redact))
@@ -88,11 +89,6 @@ class Cursors:
         self._table.counts["errors.cursor"] += 1
         if self._table.counts["errors.cursor"] == 1:
             log_contained("error in the cursor, contained (logged once)")
-
-    def keep(self, cursor: Cursor | None, trajectory_id: str) -> None:
-        """Keep the cursor of a trajectory whose state is about to be rebuilt."""
-        if cursor is not None:
-            self._table.entry(trajectory_id).cursor = cursor
 
     def absorb(self, target: Entry, part: Entry) -> None:
         """Take over the cursor of a trace that turned out to belong to the trajectory; the caller holds the lock."""

@@ -245,10 +245,6 @@ class QualityScores(HandFlags, ABC):
     def finish_recovery(self, trajectory_id: str, run: str) -> None:
         """See ``FlagBoard``."""
 
-    @abstractmethod
-    def is_gated(self, trajectory_id: str, run: str) -> bool:
-        """See ``FlagBoard``."""
-
 
 def is_advice(verdict: Verdict | None) -> bool:
     """Whether a verdict is about quality: it may nudge, and counts for no stop."""
