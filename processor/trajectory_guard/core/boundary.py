@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, get_args
 
-from trajectory_guard.core.fingerprints import digest64, text_bytes
+from trajectory_guard.core.fingerprints import text_digest
+from trajectory_guard.core.steps import EMPTY, SUCCESS
 
 PROPOSAL: Final = "proposal"
 DECISION: Final = "decision"
@@ -147,7 +148,7 @@ class Call:
     @property
     def succeeded(self) -> bool:
         """Whether it ran, and no error came back."""
-        return self.executed and self.outcome in ("success", "empty")
+        return self.executed and self.outcome in (SUCCESS, EMPTY)
 
 
 @dataclass
@@ -187,7 +188,7 @@ class Task:
 
 def batch_digest(batch: str) -> str:
     """Stands for a model message in ``Cursor.gone_batches``; empty without a label."""
-    return digest64(text_bytes(batch)).hex() if batch else ""
+    return text_digest(batch) if batch else ""
 
 
 def may_be(call: Call, seen: Sighting) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from trajectory_guard.core.fingerprints import digest64, text_bytes
+from trajectory_guard.core.fingerprints import digest64, text_digest
 from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
 from trajectory_guard.core.steps import INTERRUPTED, Outcome, StepRecord
 from trajectory_guard.core.text import both_ends, text_of
@@ -78,7 +78,7 @@ class CallRecord(NamedTuple):
         if isinstance(args, dict) and len(args) == 1:
             value = next(iter(args.values()))
             if isinstance(value, str) and len(value) <= _KEPT_SINGLE_CHARS:
-                single = digest64(text_bytes(value)).hex()  # a saved state holds no argument in clear
+                single = text_digest(value)  # a saved state holds no argument in clear
         return cls(
             _folded(step.tool_name),
             step.tool_args_hash[:_HASH_CHARS] if step.tool_args_hash is not None else None,

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.detectors import DetectionResult, detector_of
 from trajectory_guard.core.detectors.reported import NOTHING_NEW_SAID, STATE_INVARIANT
-from trajectory_guard.core.fingerprints import digest64, text_bytes
+from trajectory_guard.core.fingerprints import text_digest
 from trajectory_guard.core.observation import BATCH_MASK, Observation
 from trajectory_guard.core.policy import Decision, Level
 from trajectory_guard.core.replayed_rules import (
@@ -316,7 +316,7 @@ def certify(
 
 def fingerprint(text: str) -> str:
     """A name as 16 hex digits."""
-    return digest64(text_bytes(text)).hex()
+    return text_digest(text)
 
 
 def _basis(rule: str, parameters: Mapping[str, Any], facts: Mapping[str, Any]) -> str:

@@ -43,7 +43,7 @@ from trajectory_guard.core.boundary import (
 )
 from trajectory_guard.core.cursor_plain import read_plain, write_plain
 from trajectory_guard.core.cursor_report import CursorReport, View, are_parallel, missing_of, report_of, text_of
-from trajectory_guard.core.fingerprints import args_hash, digest64, text_bytes
+from trajectory_guard.core.fingerprints import args_hash, text_digest
 from trajectory_guard.core.interventions import args_excerpt
 from trajectory_guard.core.steps import DENIED, ERROR, INTERRUPTED, OUTCOMES
 
@@ -67,7 +67,7 @@ def digests_of(args: Any, hashed: str | None = None) -> tuple[str, str]:
     """
     hashed = hashed or args_hash(args)
     only = next(iter(args.values())) if isinstance(args, dict) and len(args) == 1 else None
-    single = digest64(text_bytes(only)).hex() if isinstance(only, str) and len(only) <= _MAX_SINGLE_CHARS else ""
+    single = text_digest(only) if isinstance(only, str) and len(only) <= _MAX_SINGLE_CHARS else ""
     return hashed[:_DIGEST_CHARS] if hashed else "", single
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash
-from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.steps import SUCCESS, StepRecord
 from trajectory_guard.core.tracking.model_calls import TOOL_NAME
 
 _CALL: Final = re.compile(r"\A(?P<tool>\w+)\((?P<args>.*)\) -> (?:\[(?P<outcome>\w+)\] )?(?P<result>(?s:.*))")
@@ -32,7 +32,7 @@ def fires(rule: str, calls: Iterable[str]) -> None:
         if match is None:
             raise ValueError(f"expected 'tool(name=value) -> result', got {call!r}")
         args: Any = dict(pair.split("=", 1) for pair in match["args"].split(", ") if pair)
-        outcome: Any = match["outcome"] or "success"
+        outcome: Any = match["outcome"] or SUCCESS
         result = None if match["result"] == "?" else match["result"]
         verdict = engine.observe(state, StepRecord(
             str(index), "demonstration", match["tool"], args_hash(args), result_hash(outcome, result), outcome,

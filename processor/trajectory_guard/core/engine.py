@@ -408,9 +408,9 @@ class Engine:
                 decision.recovered, step.tool_name, episode_start_s, False, run.label,
             )  # fmt: skip
         first = max(0, min(run.ladder.first_step, *[finding.first_step for finding in findings]))
-        spent = self._spent(run, observation, first)
         excerpt = not self.settings.redact
-        nudge = nudge_text(findings, step, decision.nudge, excerpt=excerpt) if decision.nudge else None
+        reason = reason_text(findings[0], step, excerpt=excerpt)
+        nudge = nudge_text(findings, step, reason, decision.nudge, excerpt=excerpt) if decision.nudge else None
         placed = tuple([_placed(finding, run, state.index) for finding in findings])
         certificate = None if decision.ladder_values is None else certify(
             findings[0], observation, run, decision, self.settings, trajectory_id=state.trajectory_id,
@@ -418,10 +418,10 @@ class Engine:
         )  # fmt: skip
         return Verdict(
             *common, level=decision.level, detections=placed, episode=episode, evidence=step.evidence,
-            reason=reason_text(findings[0], step, excerpt=excerpt), nudge=nudge,
-            first_step=run.history.place_of(first, state.index), spent=spent, nudges=nudges, tool=step.tool_name,
-            episode_start_s=episode_start_s, stop_due=decision.stop_due, run=run.label, ordinal=decision.nudge,
-            certificate=certificate, brought=brought(step) if decision.level is Level.STOP else "",
+            reason=reason, nudge=nudge, first_step=run.history.place_of(first, state.index), nudges=nudges,
+            spent=self._spent(run, observation, first), tool=step.tool_name, episode_start_s=episode_start_s,
+            stop_due=decision.stop_due, run=run.label, ordinal=decision.nudge, certificate=certificate,
+            brought=brought(step) if decision.level is Level.STOP else "",
         )  # fmt: skip
 
     def _spent(self, run: Run, observation: Observation, first: int) -> Spent:

@@ -79,7 +79,7 @@ def _limit_reached(text: str, values: Sequence[str]) -> str:
     return ""
 
 
-def reads_as_error(result: str, values: Sequence[str]) -> bool:
+def reads_as_error(result: str, values: tuple[str, ...]) -> bool:
     """Whether a result that brought nothing new, and was reported as a success, says that the call failed."""
     if complains(result, values):
         return True
@@ -89,7 +89,7 @@ def reads_as_error(result: str, values: Sequence[str]) -> bool:
     return is_transient(f"{first}\n{last}", None)  # what stands between them is what was asked for
 
 
-def complains(result: str, values: Sequence[str]) -> bool:
+def complains(result: str, values: tuple[str, ...]) -> bool:
     """Whether a result that was reported as a success says that the call failed, and not that it may pass."""
     return looks_like_error(result) or (len(result) > MAX_FORM_CHARS and begins_with_complaint(result, values))
 

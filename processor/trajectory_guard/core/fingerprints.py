@@ -241,6 +241,11 @@ def text_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
+def text_digest(text: str) -> str:
+    """``digest64`` of a text, hex: 16 digits that stand for it; never raises."""
+    return blake2b(text_bytes(text), digest_size=8).hexdigest()
+
+
 def id_symbol(step_id: str) -> Symbol:
     """Eight bytes that stand for the id of a step: those of a span id, else a digest."""
     try:

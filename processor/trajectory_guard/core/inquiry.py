@@ -173,10 +173,11 @@ class Inquiry(Plain):
                 texts = named
         seen.request = checksum("\0".join(texts))
         requests = [parts_of(text[:MAX_FORM_CHARS])[:_MAX_WORDS] for text in texts]
-        item = self._is_item(texts, requests) or (bool(handed) and self._is_written_anew(handed))
+        sums = tuple(map(checksum, texts))
+        item = self._is_item(texts, sums, requests) or (bool(handed) and self._is_written_anew(handed))
         paired = self._combines(texts, requests) and seen.signature is None  # a name that is refused may be a guess
         narrows = seen.outcome == EMPTY and self._narrows(requests)
-        anew = self._ask(texts, requests, found=self.has_found(seen.tool)) and not (nearby or narrows)
+        anew = self._ask(texts, sums, requests, found=self.has_found(seen.tool)) and not (nearby or narrows)
         entry = anew or further or paired
         result = seen.result.hex()
         # without the words of the request, one result leaves another answer where its own words are asked for
@@ -193,12 +194,15 @@ class Inquiry(Plain):
             self.calls = (*self.calls[1 - _KEPT_CALLS :], name)
         return entry
 
-    def _is_item(self, texts: Sequence[str], requests: Sequence[tuple[int, ...]]) -> bool:
-        """Whether a request gives several texts, none of which was given before, or one long text of its own."""
-        if len(texts) > 1 and any(not text.isdigit() and any(map(str.isalpha, text)) for text in texts):
-            values = self.values
-            if not [text for text in texts if checksum(text) in values]:
-                return True
+    def _is_item(self, texts: Sequence[str], sums: Sequence[int], requests: Sequence[tuple[int, ...]]) -> bool:
+        """Whether a request gives several texts, none of which was given before, or one long text of its own.
+
+        Parameters:
+            sums: checksums of the texts.
+        """
+        named = len(texts) > 1 and any(not text.isdigit() and any(map(str.isalpha, text)) for text in texts)
+        if named and set(sums).isdisjoint(self.values):
+            return True
         for parts in requests:
             if len(parts) >= _LONG_PARTS:
                 known = self.seen
@@ -257,7 +261,9 @@ class Inquiry(Plain):
         pairs = [(set(last), set(parts)) for last, parts in zip(before, requests, strict=True)]
         return all(last <= parts for last, parts in pairs) and any(last < parts for last, parts in pairs)
 
-    def _ask(self, texts: Sequence[str], requests: Sequence[tuple[int, ...]], *, found: bool) -> bool:
+    def _ask(
+        self, texts: Sequence[str], sums: Sequence[int], requests: Sequence[tuple[int, ...]], *, found: bool
+    ) -> bool:
         """Take in a request. Whether one of its values, and a main one, was not there before in any of its parts.
 
         Where the tool has ``found`` something, any value with letters may be a main one: one name, place by place.
@@ -268,13 +274,13 @@ class Inquiry(Plain):
             before = [tuple(part for parts in before for part in parts)] * len(requests)
         anew = not known or any(
             (len(text) >= least or (found and any(map(str.isalpha, text))))
-            and checksum(text) not in asked
+            and one not in asked
             and _is_entry(parts, last, known)
-            for text, parts, last in zip(texts, requests, before, strict=True)
+            for text, one, parts, last in zip(texts, sums, requests, before, strict=True)
         )
         self.parts = tuple([part for parts in requests for part in (*parts, _NEXT)])
         self.seen = tuple(dict.fromkeys((*self.seen, *[part for part in self.parts if part != _NEXT])))[-_MAX_SEEN:]
-        self.values = tuple(dict.fromkeys((*self.values, *map(checksum, texts))))[-_MAX_SEEN:]
+        self.values = tuple(dict.fromkeys((*self.values, *sums)))[-_MAX_SEEN:]
         return anew
 
 

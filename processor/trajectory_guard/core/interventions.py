@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.advice import advice_on
 from trajectory_guard.core.certainty import Certainty
-from trajectory_guard.core.detectors import DetectionResult, detector_of
+from trajectory_guard.core.detectors import DetectionResult, Detector, detector_of
 from trajectory_guard.core.detectors.repeats import NO_OTHER, REFUSAL
 from trajectory_guard.core.detectors.reported import TYPE_INTEGRITY, TYPE_QUALITY
 from trajectory_guard.core.fingerprints import object_in
-from trajectory_guard.core.steps import StepRecord, is_refused_by_guard
+from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS, StepRecord, is_refused_by_guard
 from trajectory_guard.core.text import (
     MAX_EXCERPT_CHARS,
     SIGNATURE,
@@ -99,17 +99,17 @@ _BODIES: Final = frozenset(("body", "json"))
 
 
 def _answer(step: StepRecord, excerpt: bool) -> str:
-    if step.stated and step.outcome_type in ("success", "empty"):
+    if step.stated and step.outcome_type in (SUCCESS, EMPTY):
         return "the same state"  # the results may differ: the state that the application supplies was compared
     if is_refused_by_guard(step):
         return NO_OTHER  # the last one was not run: its answer is the guard's own
-    if step.outcome_type == "empty" or step.result == "":
+    if step.outcome_type == EMPTY or step.result == "":
         return "nothing"
-    if step.outcome_type == "denied":
+    if step.outcome_type == DENIED:
         return REFUSAL
     if step.result is None or not excerpt:
-        return "an error" if step.outcome_type == "error" else "a result with nothing new"
-    kind = "the error " if step.outcome_type == "error" else ""
+        return "an error" if step.outcome_type == ERROR else "a result with nothing new"
+    kind = "the error " if step.outcome_type == ERROR else ""
     return f"{kind}{quoted(step.result)}"
 
 
@@ -127,17 +127,20 @@ def reason_text(found: DetectionResult, step: StepRecord, *, excerpt: bool = Tru
     return detector_of(found).explain(found, call, answer)
 
 
-def nudge_text(found: Sequence[DetectionResult], step: StepRecord, ordinal: int = 1, *, excerpt: bool = True) -> str:
+def nudge_text(
+    found: Sequence[DetectionResult], step: StepRecord, reason: str, ordinal: int = 1, *, excerpt: bool = True
+) -> str:
     """Message for the model: the repeated calls, their result, and suggestions what to try instead.
 
     Parameters:
         found: findings of the step, strongest first.
+        reason: ``reason_text`` of the first of them.
         ordinal: which nudge of the loop this is; later ones are firmer.
         excerpt: whether arguments and results may be quoted.
     """
     main = found[0]
-    lines = [SIGNATURE + _opening(main, ordinal), reason_text(main, step, excerpt=excerpt)]
-    lines += _data_note(lines[1], step, excerpt)
+    lines = [SIGNATURE + _opening(main, ordinal), reason]
+    lines += _data_note(reason, step, excerpt)
     cycle = next((one for one in found if one.rule == "cycle"), None)
     if cycle is not None and cycle is not main:
         lines.append(detector_of(cycle).explain(cycle, "", ""))  # the call alone does not show what it alternates with
@@ -203,4 +206,4 @@ def stop_payload(
 
 def recommendation(found: Sequence[DetectionResult]) -> str:
     """Recommendation for the developer, one sentence."""
-    return detector_of(found[0]).recommendation if found else "Review the agent's prompt and tool setup."
+    return detector_of(found[0]).recommendation if found else Detector.recommendation

@@ -8,7 +8,7 @@ from typing import Final
 from zlib import crc32
 
 from trajectory_guard.core.certainty import PACE, Certainty
-from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, digest64, text_bytes
+from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, text_digest
 from trajectory_guard.core.masking import mask_text, masked_hash
 from trajectory_guard.core.outcome import ends_in_error
 from trajectory_guard.core.plain import Plain
@@ -346,7 +346,7 @@ class Observation:
         if type(args) is dict and ("method" in args or "request" in args):
             endpoint = endpoint_of(args)
             if endpoint:  # saved with the state, where no argument may stand
-                self.tool += f" {digest64(text_bytes(endpoint)).hex()}"
+                self.tool += f" {text_digest(endpoint)}"
         self.outcome: str = step.outcome_type
         self.index = index
         self.call = call_symbol(step)
@@ -387,7 +387,7 @@ class Observation:
         """Digest, hex, of the model's message before the call, volatile parts aside; empty without one."""
         if self._thought_key is None:
             text = (self.step.thought or "")[:MAX_THOUGHT_CHARS]
-            self._thought_key = digest64(text_bytes(mask_text(text).casefold())).hex() if text.strip() else ""
+            self._thought_key = text_digest(mask_text(text).casefold()) if text.strip() else ""
         return self._thought_key
 
     @property

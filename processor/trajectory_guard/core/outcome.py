@@ -382,7 +382,7 @@ def _is_error(answer: str) -> bool:
     return begins_as_error(answer) or (answer[:1] == "{" and holds_error(answer))
 
 
-def complaint_of(result: str, values: Sequence[str]) -> str:
+def complaint_of(result: str, values: tuple[str, ...]) -> str:
     """The lines of a long result that state an error, masked, if its first line is one of them; empty otherwise.
 
     An editor quotes the edit that it refuses, a browser the page on which it did not find the element: most of the
@@ -399,12 +399,13 @@ def complaint_of(result: str, values: Sequence[str]) -> str:
     return "\n".join(dict.fromkeys(_masked_line(line.strip()) for line in lines))
 
 
-def begins_with_complaint(result: str, values: Sequence[str]) -> bool:
+def begins_with_complaint(result: str, values: tuple[str, ...]) -> bool:
     """Whether ``complaint_of`` finds lines that state an error, without reading all of them."""
     return _reported(result, values) != ""
 
 
-def _reported(result: str, values: Sequence[str]) -> str:
+@lru_cache(maxsize=16)  # several rules ask within one step
+def _reported(result: str, values: tuple[str, ...]) -> str:
     """Both ends of a result without notices, if its first line states an error; empty otherwise."""
     head = result[:_COMPLAINT_CHARS].lstrip().partition("\n")[0]
     if not states_error(head, values) or len(head.split()) < _LEAST_COMPLAINT_WORDS:

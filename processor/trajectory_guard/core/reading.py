@@ -11,7 +11,7 @@ from trajectory_guard.core.alike_failures import AlikeFailures
 from trajectory_guard.core.durations import ages_in, keep_falling, measures, times_in
 from trajectory_guard.core.envelope import unfiltered
 from trajectory_guard.core.failures import complains, read_outcome, reads_as_error, signature_of
-from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, checksum, digest64, text_bytes
+from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, checksum, digest64, text_bytes, text_digest
 from trajectory_guard.core.inquiry import ADVANCES, BRIEF, things_in, values_asked
 from trajectory_guard.core.listings import hits_form, lines_of
 from trajectory_guard.core.masking import has_traceback, masked_hash
@@ -459,7 +459,7 @@ def _inquire(run: Run, seen: Observation) -> None:
         handed = _handed_over(seen, asked)
         seen.writes = bool(handed)
         seen.asks_anew = inquiry.update(
-            seen, asked, mark + digest64(text_bytes(answer)).hex(), further=further, nearby=run.advance.nearby,
+            seen, asked, mark + text_digest(answer), further=further, nearby=run.advance.nearby,
             handed=handed, things=things_in(seen),
         )  # fmt: skip
     if not inquiry.answer.startswith(BRIEF):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from trajectory_guard.core.fingerprints import digest64, text_bytes
+from trajectory_guard.core.fingerprints import text_digest
 from trajectory_guard.core.masking import mask_text
 
 MAX_CHARS: Final = 4_000
@@ -34,7 +34,7 @@ def says_same(before: str, after: str) -> bool:
 
 def digest(text: str) -> str:
     """Digest, hex, that equals that of every answer which says the same; others may have it, too."""
-    return digest64(text_bytes(_template(mask_text(text[:MAX_CHARS])))).hex()
+    return text_digest(_template(mask_text(text[:MAX_CHARS])))
 
 
 def _template(masked: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final
 
-from trajectory_guard.core.fingerprints import digest64, object_in, text_bytes
+from trajectory_guard.core.fingerprints import object_in, text_digest
 from trajectory_guard.core.text import repr_of, text_of
 from trajectory_guard.core.wordlists import beginnings, groups
 
@@ -425,7 +425,7 @@ def claimed_item(args: object) -> str:
         for key, value in named
         if len(text_of(value)) <= _MAX_ITEM_CHARS and value not in (None, "", True, False)
     ]
-    return digest64(text_bytes(repr_of(sorted(short, key=text_of)))).hex() if short else ""
+    return text_digest(repr_of(sorted(short, key=text_of))) if short else ""
 
 
 _MAX_ITEM_CHARS: Final = 80

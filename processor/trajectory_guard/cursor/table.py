@@ -12,7 +12,7 @@ import orjson
 
 from trajectory_guard.core.boundary import APPLICATION, GUARD, PERSON, Sighting
 from trajectory_guard.core.cursor import Cursor, digests_of
-from trajectory_guard.core.fingerprints import digest64, text_bytes
+from trajectory_guard.core.fingerprints import text_digest
 from trajectory_guard.core.interventions import args_excerpt
 from trajectory_guard.core.outcome import is_refused_by_person
 from trajectory_guard.core.state import StateFormatError
@@ -109,7 +109,7 @@ class Cursors:
         with entry.lock:
             plain = orjson.dumps(entry.cursor.to_plain())
             text = base64.b64encode(zlib.compress(plain, 1)).decode("ascii")
-            entry.cursors_saved[instance] = _digest(text)
+            entry.cursors_saved[instance] = text_digest(text)
             return text
 
     def adopt(self, trajectory_id: str, instance: str, text: str) -> bool:
@@ -120,7 +120,7 @@ class Cursors:
         """
         entry = self._table.entry(trajectory_id)
         with entry.lock:
-            known, digest = entry.cursors_saved.get(instance), _digest(text)
+            known, digest = entry.cursors_saved.get(instance), text_digest(text)
             if known == digest:
                 return False
             saved = _read(text)
@@ -129,10 +129,6 @@ class Cursors:
             entry.cursor = saved
             entry.cursors_saved[instance] = digest
             return True
-
-
-def _digest(text: str) -> str:
-    return digest64(text_bytes(text)).hex()
 
 
 def _read(text: str) -> Cursor:
@@ -156,7 +152,7 @@ def sighting_of(step: StepRecord, label: str, *, redact: bool) -> Sighting:
 
 def short(name: str) -> str:
     """A name or id as the cursor keeps it: a very long one is cut to its beginning and a digest of the whole."""
-    return name if len(name) <= _MAX_NAME_CHARS else f"{name[:32]}…{_digest(name)}"
+    return name if len(name) <= _MAX_NAME_CHARS else f"{name[:32]}…{text_digest(name)}"
 
 
 def excerpt(args: object) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from trajectory_guard import telemetry
-from trajectory_guard.core.fingerprints import digest64, text_bytes
+from trajectory_guard.core.fingerprints import text_digest
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.tracking.scope import ANEW, label_of
@@ -173,7 +173,7 @@ def _follow_rewriting(board: FlagBoard, trajectory: str, messages: Sequence[Any]
     label = name if begun is messages else turn_of(begun)
     calls = status.get("calls") or ()
     if calls and status.get("called_in") == label_of("", label) and _is_rewritten(messages, frozenset(calls)):
-        part = f"{ANEW}{digest64(text_bytes(str(calls[-1]))).hex()}"
+        part = f"{ANEW}{text_digest(str(calls[-1]))}"
         board.branches.begin_anew(trajectory, name, part, str(calls[-1]))
 
 

@@ -18,6 +18,7 @@ from trajectory_guard.config import GuardConfig, is_disabled
 from trajectory_guard.core.boundary import GUARD, PERSON
 from trajectory_guard.core.closing import closing_text
 from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.fingerprints import text_digest
 from trajectory_guard.core.interventions import owed_nudge
 from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.policy import Level
@@ -40,7 +41,6 @@ from trajectory_guard.gates.messages import (
     is_first_round,
     new_steps,
     open_calls,
-    text_digest,
     was_nudged,
     with_marks,
 )

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.calls import text_without_id
 from trajectory_guard.core.content_blocks import unwrap
-from trajectory_guard.core.fingerprints import args_hash, digest64, text_bytes
+from trajectory_guard.core.fingerprints import args_hash, text_digest
 from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
 from trajectory_guard.core.outcome import classify
@@ -180,11 +180,6 @@ def calls_before_nudges(messages: Sequence[Any], advised: Collection[str] = ()) 
             found.add(step_id_of(message, calls[-1]))
             behind = False
     return found
-
-
-def text_digest(text: str) -> str:
-    """Eight bytes, hex, that stand for the text of a nudge."""
-    return digest64(text_bytes(text)).hex()
 
 
 def with_marks(messages: Sequence[Any], digests: Sequence[str]) -> Sequence[Any]:

@@ -11,11 +11,11 @@ from typing_extensions import TypedDict  # pydantic, asked for a graph's schema,
 
 from trajectory_guard.by_hand import RULE
 from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.fingerprints import text_digest
 from trajectory_guard.core.interventions import args_excerpt, recommendation, stop_payload
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.entries import Flag
-from trajectory_guard.gates.messages import text_digest
 from trajectory_guard.quality.board import is_advice
 
 _RECENT: Final = 10

@@ -10,7 +10,7 @@ import re
 from math import log
 from typing import Any, Final, NamedTuple
 
-from trajectory_guard.core.fingerprints import digest64, text_bytes
+from trajectory_guard.core.fingerprints import text_digest
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.similarity.keys import CODE, SHELL, SQL, classify_key
 
@@ -90,7 +90,7 @@ def entry_of(seen: Observation, *, program: bool) -> str:
     frame = _frame(seen) if program else ""
     if program and not frame:
         return ""
-    return digest64(text_bytes(f"{seen.tool}\0{frame}")).hex()
+    return text_digest(f"{seen.tool}\0{frame}")
 
 
 def address_in(text: str) -> str:

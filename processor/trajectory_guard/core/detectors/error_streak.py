@@ -321,14 +321,15 @@ class ErrorStreak(Detector):
         named = not seen.killed and _names_argument(seen, text)
         anew = seen.asks_anew and seen.request not in [one.request for one in self.recent if one.key == key]
         names: tuple[int, ...] = ()
+        last = _last_line(text)
         if program:
-            names = _named_parts(seen, text)
+            names = _named_parts(seen, last)
             anew = not set(names) <= {name for one in self.recent if one.key == key for name in one.names}
         request = "\n".join(seen.values)[:_SEARCHED_CHARS]
         words, address = dict.fromkeys(WORD.findall(request)), address_in(request)
         asked = {word: checksum(word) for word in islice(words, _MAX_WORDS)}
         line = line_of(seen)
-        blamed = tuple(asked[word] for word in dict.fromkeys(WORD.findall(_last_line(text))) if word in asked)
+        blamed = tuple(asked[word] for word in dict.fromkeys(WORD.findall(last)) if word in asked)
         return _Failure(
             seen.index, key, _digest(seen.tool), seen.call.hex(), named, passing, anew, names,
             tuple(asked.values()), blamed[:_MAX_BLAMED], _causes(seen, asked, line) if program else (),
@@ -464,10 +465,9 @@ def _digest(text: str) -> str:
     return digest64(text_bytes(text)).hex()
 
 
-def _named_parts(seen: Observation, text: str) -> tuple[int, ...]:
-    """Checksums of the parts of a shell command that the last line of an error names, at most four."""
+def _named_parts(seen: Observation, line: str) -> tuple[int, ...]:
+    """Checksums of the parts of a shell command that a line of an error names, at most four."""
     commands = map(text_of, commands_of(seen))
-    line = _last_line(text)
     asked = set(WORD.findall("\n".join(commands)[:_SEARCHED_CHARS]))
     named = [word for word in dict.fromkeys(WORD.findall(line)) if word in asked and not word.isdigit()]
     return tuple(checksum(word) for word in named[:4])

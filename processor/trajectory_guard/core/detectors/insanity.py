@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import TYPE_II, UNPRODUCTIVE, DetectionResult, Detector, DetectorSettings
-from trajectory_guard.core.fingerprints import digest64, text_bytes
+from trajectory_guard.core.fingerprints import text_digest
 from trajectory_guard.core.inquiry import ADVANCES
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import carries_content, is_acknowledgement, width
@@ -18,6 +18,7 @@ from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.core.similarity.keys import SHELL, classify_key, is_position
 from trajectory_guard.core.similarity.leaves import TEXT, WORD
 from trajectory_guard.core.similarity.vocabulary import FUNCTION_WORDS, STOP_WORDS
+from trajectory_guard.core.steps import EMPTY, ERROR
 from trajectory_guard.core.text_bounds import chars_of
 from trajectory_guard.core.tools import is_communication, is_lookup, makes_something
 
@@ -297,10 +298,10 @@ class Insanity(Detector):
         return result
 
     def _outcome(self, seen: Observation) -> str:
-        if seen.outcome == "empty":
-            return "empty"  # an echo of the request around nothing is nothing
+        if seen.outcome == EMPTY:
+            return EMPTY  # an echo of the request around nothing is nothing
         if seen.signature:
-            return digest64(text_bytes(seen.signature)).hex()
+            return text_digest(seen.signature)
         return (seen.form or seen.result).hex()
 
     def _evaluate(
@@ -309,7 +310,7 @@ class Insanity(Detector):
         call, digest, thought = seen.call.hex(), form.digest.hex(), seen.thought_key
         worded = not (is_communication(seen.step.tool_name) or _makes_another(seen))  # other words, another message
         same, openly, equal, reworded = [seen.index], [], True, False
-        doubt, related = 0.0, seen.outcome in ("empty", "error")
+        doubt, related = 0.0, seen.outcome in (EMPTY, ERROR)
         listed = seen.alike_table or seen.advances >= ADVANCES  # the next cell of a table, or the next page
         for attempt in recent:
             if attempt.outcome != outcome or attempt.batch == seen.batch:
@@ -401,7 +402,7 @@ class Insanity(Detector):
         """Whether there may be further attempts: the first of them, if its result was new; one that was not recognised;
         one before the window.
         """
-        if seen.outcome not in ("empty", "error"):
+        if seen.outcome not in (EMPTY, ERROR):
             return True
         oldest, outcomes = (
             seen.index - _WINDOW * seen.variation_pace,

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import SPOKEN, TYPE_VI, DetectionResult, Detector
 from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.steps import ERROR, SUCCESS
 from trajectory_guard.core.tools import claimed_item, is_communication, is_finisher
 
 _MIN_THOUGHT_CHARS: Final = 12
@@ -66,7 +67,7 @@ class Monologue(Detector):
         return self._claim(seen) or self._message(seen)
 
     def _claim(self, seen: Observation) -> DetectionResult | None:
-        if not is_finisher(seen.name) or seen.outcome == "error":
+        if not is_finisher(seen.name) or seen.outcome == ERROR:
             return None
         item = claimed_item(seen.step.args)
         if item and item not in self.items:
@@ -95,7 +96,7 @@ class Monologue(Detector):
         self.thoughts = (*self.thoughts[1 - _WINDOW :], (seen.index, key))
         steps = tuple(at for at, other in self.thoughts if other == key and at >= seen.last_progress)
         varied = seen.repeats < 2 and not _says_it(seen, text)
-        if varied and seen.outcome == "success" and seen.step.result is not None and not seen.describes_state:
+        if varied and seen.outcome == SUCCESS and seen.step.result is not None and not seen.describes_state:
             return None  # a list is worked off, and each item commented alike
         if len(steps) < (_COUNT_VARIED if varied else _COUNT) or seen.progress or seen.certainty is Certainty.WAITING:
             return None

@@ -16,7 +16,7 @@ from zlib import crc32
 from trajectory_guard.core.certainty import Certainty, weakest
 from trajectory_guard.core.detectors.base import ALWAYS, TYPE_IV, DetectionResult, Detector
 from trajectory_guard.core.detectors.insanity import is_value
-from trajectory_guard.core.fingerprints import Symbol, digest64, text_bytes
+from trajectory_guard.core.fingerprints import Symbol, digest64, text_bytes, text_digest
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import is_acknowledgement
 from trajectory_guard.core.steps import SUCCESS, StepRecord
@@ -376,7 +376,7 @@ class HandOffs(Detector):
 @lru_cache(maxsize=1024)
 def name_digest(text: str) -> str:
     """A digest of the name of an agent, however it is spelt: ``Legal-Team``, ``legal_team``."""
-    return digest64(text_bytes("".join(filter(str.isalnum, text.casefold())))).hex()
+    return text_digest("".join(filter(str.isalnum, text.casefold())))
 
 
 def names_in(seen: Observation) -> tuple[str, ...]:
