@@ -26,8 +26,12 @@ from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.settings import EngineSettings
 from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.table import DIALECTS, DialectTable, recognise, table_of
 from trajectory_guard.otlp import spans_from_json
+from trajectory_guard.spans.extract import read_step
+from trajectory_guard.spans.identity import batch_and_task, metadata_of
 
 TESTS = Path(__file__).parent
 DATA = TESTS / "data"
@@ -180,6 +184,30 @@ def tool_view(args: Any = '{"q":1}', result: Any = "found", **fields: Any) -> Sp
         **fields.pop("extra", {}),
     }
     return span_view({key: value for key, value in attributes.items() if value is not None}, **fields)
+
+
+def extract_step(
+    span: SpanView,
+    *,
+    ancestors: Iterable[SpanView] = (),
+    trajectory_of: Callable[[SpanView], str] | None = None,
+    dialects: Sequence[Dialect] = DIALECTS,
+) -> StepRecord | None:
+    """The step of a tool span, None if the span is no tool call: ``spans.extract.read_step`` by the first dialect.
+
+    Parameters:
+        ancestors: spans above it, nearest first.
+        trajectory_of: as for ``read_step``.
+    """
+    table = table_of(dialects)
+    dialect = recognise(span, table) if not table.markers.isdisjoint(span.attributes) else None
+    return read_step(span, dialect, list(ancestors), trajectory_of, table) if dialect is not None else None
+
+
+def batch_label(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
+    """Label shared by the calls of one LangGraph super-step; None outside LangGraph graphs."""
+    known = table.key_set(span.attributes)
+    return batch_and_task(span, known, metadata_of(span.attributes, known))[0]
 
 
 def table_rows(page: str, heading: str) -> dict[str, list[str]]:

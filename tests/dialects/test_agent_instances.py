@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from tests.collector.in_process import evaluate_in_process
-from tests.helpers import capture, span_view
+from tests.helpers import capture, extract_step, span_view
 from trajectory_guard.core.policy import Level
 from trajectory_guard.dialects.base import Dialect, Identity
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, table_of
-from trajectory_guard.spans.extract import extract_step
 from trajectory_guard.transcripts.assemble import extract_steps
 
 ADK = "gcp.vertex.agent"

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import span_view
+from tests.helpers import extract_step, span_view
 from trajectory_guard.dialects.custom import custom_dialect
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS
-from trajectory_guard.spans.extract import extract_step
 from trajectory_guard.transcripts.assemble import extract_steps
 
 ACME = {

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import capture, span_view, tool_view
+from tests.helpers import capture, extract_step, span_view, tool_view
 from trajectory_guard.core.outcome import is_refusal
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.span import SpanEvent, SpanView
 from trajectory_guard.dialects.table import DIALECTS, recognise
-from trajectory_guard.spans.extract import extract_step, model_usage
+from trajectory_guard.spans.extract import model_usage
 from trajectory_guard.transcripts.asked import asked_in
 from trajectory_guard.transcripts.assemble import extract_steps
 from trajectory_guard.transcripts.messages import defined_tools, input_messages

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.helpers import span_view, tool_view
+from tests.helpers import extract_step, span_view, tool_view
 from trajectory_guard.dialects.span import SpanEvent
 from trajectory_guard.spans.content import Decoded, Payload, decode_arguments, decode_result
-from trajectory_guard.spans.extract import extract_step, model_usage
+from trajectory_guard.spans.extract import model_usage
 
 any_text = st.text(st.characters(codec=None, exclude_categories=()), max_size=60)
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | any_text | st.binary(max_size=20)

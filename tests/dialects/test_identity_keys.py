@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import span_view, tool_view
-from trajectory_guard.spans.extract import extract_step
-from trajectory_guard.spans.identity import agent_name, all_conversation_ids, batch_label, conversation_id
+from tests.helpers import batch_label, extract_step, span_view, tool_view
+from trajectory_guard.spans.identity import agent_name, all_conversation_ids, conversation_id
 from trajectory_guard.transcripts.assemble import extract_steps
 
 CONVERSATIONS: list[tuple[dict[str, Any], str | None]] = [

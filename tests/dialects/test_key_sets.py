@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import capture, capture_names, fewer_examples, span_view
+from tests.helpers import batch_label, capture, capture_names, extract_step, fewer_examples, span_view
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.tracking.scope import SUPERSTEP_CHARS
 from trajectory_guard.dialects.base import Dialect, json_object
@@ -19,7 +19,7 @@ from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable, recognise
 from trajectory_guard.spans import identity
 from trajectory_guard.spans.duplicates import ancestors
-from trajectory_guard.spans.extract import extract_step, is_inner_duplicate, model_usage
+from trajectory_guard.spans.extract import is_inner_duplicate, model_usage
 
 ACME = {
     "name": "acme", "match": {"acme.kind": "tool"}, "tool_name": "acme.tool", "agent": "acme.agent",
@@ -232,7 +232,7 @@ def assert_read_alike(span: SpanView, above: Sequence[SpanView], table: DialectT
     assert row is plain_dialect(span, table)
     assert identity.conversation_id(attributes, table) == plain_conversation(attributes, table)
     assert list(identity.all_conversation_ids(attributes, table)) == plain_ids(attributes, table)
-    assert identity.batch_label(span, table) == plain_batch(span, table)
+    assert batch_label(span, table) == plain_batch(span, table)
     assert identity.is_agent_span(span, table) == plain_is_agent(span, table)
     live = [identity.LiveView.of(one, table) for one in above]
     for spans in (above, live, live):  # the last time the answers are known

@@ -9,9 +9,9 @@ import pytest
 
 from tests.core.test_lists_and_limits import nudged, stopped
 from tests.dialects.test_messages import GO, answer, ask, model, spanless
-from tests.helpers import evaluate, span_view
+from tests.helpers import evaluate, extract_step, span_view
 from trajectory_guard.core.steps import StepRecord
-from trajectory_guard.spans.extract import MAX_RESULT_CHARS, extract_step
+from trajectory_guard.spans.extract import MAX_RESULT_CHARS
 
 FILL = "lorem ipsum " * (MAX_RESULT_CHARS // 10)
 TEXTS = {

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from tests.collector.in_process import evaluate_in_process
-from tests.helpers import span_view
+from tests.helpers import extract_step, span_view
 from trajectory_guard.core.policy import Level
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.spans.content import decode_result
-from trajectory_guard.spans.extract import extract_step
 from trajectory_guard.transcripts.assemble import extract_steps
 
 ROOT = span_view(

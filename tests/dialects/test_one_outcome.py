@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import span_view, tool_view
+from tests.helpers import extract_step, span_view, tool_view
 from trajectory_guard.cli.recordings.diagnostics import Diagnostics
 from trajectory_guard.cli.recordings.step_lines import recorded
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.gates.messages import new_steps
-from trajectory_guard.spans.extract import extract_step
 from trajectory_guard.transcripts.assemble import extract_steps
 
 Reader = Callable[[str, bool | None], StepRecord | None]

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import PACKAGE, span_view
+from tests.helpers import PACKAGE, extract_step, span_view
 from trajectory_guard.core.steps import ModelTokens, StepRecord, Usage
 from trajectory_guard.dialects.base import Dialect, Identity, Messages, ModelCalls, named_by
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, table_of
-from trajectory_guard.spans.extract import extract_step, model_usage
+from trajectory_guard.spans.extract import model_usage
 from trajectory_guard.transcripts.asked import asked_in
 from trajectory_guard.transcripts.assemble import extract_steps
 

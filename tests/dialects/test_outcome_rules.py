@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import span_view, tool_view
+from tests.helpers import extract_step, span_view, tool_view
 from trajectory_guard.core.steps import Evidence, StepRecord
 from trajectory_guard.dialects.span import SpanEvent, SpanView
-from trajectory_guard.spans.extract import extract_step
 
 _FAILED_MESSAGE = json.dumps({"output": {"content": "denied", "status": "error", "tool_call_id": "c1"}})
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import span_view
+from tests.helpers import extract_step, span_view
 from trajectory_guard.core.steps import ModelTokens, Usage
 from trajectory_guard.dialects.table import DIALECTS, recognise
-from trajectory_guard.spans.extract import extract_step, model_usage
+from trajectory_guard.spans.extract import model_usage
 from trajectory_guard.transcripts.assemble import extract_steps
 
 EXECUTE = {"gen_ai.operation.name": "execute_tool"}

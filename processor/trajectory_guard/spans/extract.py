@@ -66,26 +66,6 @@ STATE_KEY: Final = "trajectory_guard.state"
 """Attribute of a tool span by which an application supplies the state after the call: a page, a board, a hash of it."""
 
 
-def extract_step(
-    span: SpanView,
-    *,
-    ancestors: Iterable[SpanView] = (),
-    trajectory_of: Callable[[SpanView], str] | None = None,
-    dialects: Sequence[Dialect] = DIALECTS,
-) -> StepRecord | None:
-    """The step of a tool span, None if the span is no tool call.
-
-    Parameters:
-        ancestors: spans above it, nearest first, as far as they are known.
-        trajectory_of: called if neither the span nor an ancestor names a conversation; the trace id otherwise.
-    """
-    table = table_of(dialects)
-    if table.markers.isdisjoint(span.attributes):
-        return None
-    dialect = recognise(span, table)
-    return read_step(span, dialect, list(ancestors), trajectory_of, table) if dialect is not None else None
-
-
 def is_inner_duplicate(
     span: SpanView,
     above: Iterable[SpanView],
@@ -129,7 +109,12 @@ def read_step(
     trajectory_of: Callable[[SpanView], str] | None = None,
     table: DialectTable = DIALECTS,
 ) -> StepRecord | None:
-    """As ``extract_step``, for a span whose dialect is known; None if the dialect says that it must not count."""
+    """The step of a tool span whose dialect is known; None if the dialect says that it must not count.
+
+    Parameters:
+        above: the spans above it, nearest first, as far as they are known.
+        trajectory_of: called if neither the span nor one above it names a conversation; the trace id otherwise.
+    """
     known = table.key_set(span.attributes)
     keys = next((one for one in (*known.built_in, *known.declared) if one.row is dialect), None)
     return read_known_step(span, keys or row_keys(dialect, span.attributes), known, above, trajectory_of, table)

@@ -165,15 +165,6 @@ def metadata_of(attributes: Mapping[str, Any], known: KeySet) -> Mapping[str, An
 # --- the batch -------------------------------------------------------------------------------------------------
 
 
-def batch_label(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
-    """Label shared by the calls of one LangGraph super-step (one model turn); None outside LangGraph graphs.
-
-    Of two super-steps of one graph in one trace the label of the later one is the greater text.
-    """
-    known = table.key_set(span.attributes)
-    return batch_and_task(span, known, metadata_of(span.attributes, known))[0]
-
-
 def task_of(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
     """Label of the task in which a span lies; None outside LangGraph graphs."""
     known = table.key_set(span.attributes)
@@ -181,8 +172,9 @@ def task_of(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
 
 
 def batch_and_task(span: SpanView, known: KeySet, metadata: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """As ``batch_label``, for a span whose key set and metadata are known; and the label of its task, if it is in one.
+    """Label shared by the calls of one LangGraph super-step (one model turn), and label of the task; None outside.
 
+    Of two super-steps of one graph in one trace the label of the later one is the greater text.
     A task is the execution of one node, which LangGraph names by its checkpoint namespace.
     """
     attributes = span.attributes

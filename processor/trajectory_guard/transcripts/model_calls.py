@@ -65,7 +65,7 @@ def model_call(
     Parameters:
         above: the spans above it, nearest first; called only if the content was captured.
         usage: as read from the span.
-        trajectory_of: as for ``extract_step``.
+        trajectory_of: as for ``spans.extract.read_step``.
     """
     asked = _input_texts(span, table) if len(span.attributes) <= MAX_ATTRIBUTES else []
     if not asked:

@@ -27,7 +27,7 @@ def proposals_in(
 
     Parameters:
         above: the spans above it, nearest first; called only if there are such calls.
-        trajectory_of: as for ``extract_step``.
+        trajectory_of: as for ``spans.extract.read_step``.
     """
     if len(span.attributes) > MAX_ATTRIBUTES or is_long_answer(span, table):
         return
