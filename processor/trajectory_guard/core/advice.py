@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import DetectionResult, detector_of
@@ -21,10 +21,28 @@ from trajectory_guard.core.tools import is_communication, is_lookup, makes_somet
 
 _SEARCHED_CHARS: Final = 4_096
 _HEAD_CHARS: Final = 200
-_OF_GUARD: Final = {
-    " has failed ": ERROR, " has found nothing ": EMPTY, " was refused ": DENIED, " has returned the same ": "data",
-}  # fmt: skip
-"""Why a gate did not run a call, as ``gates.refusal`` words it behind the call: that call's own outcome."""
+
+
+class NotRun(NamedTuple):
+    """Why a gate did not run a call, as it says behind the name of the call.
+
+    Fields:
+        begins: the first words, by which the answer is known again; goes_on: the others, with ``times``.
+        brought: the kind of the result that the call had brought before.
+    """
+
+    begins: str
+    goes_on: str
+    brought: str
+
+
+NOT_RUN_BECAUSE: Final = {
+    "denied": NotRun("was refused", "in this turn, and that decision stands until the user says otherwise", DENIED),
+    "failed": NotRun("has failed", "{times} times in a row in the same way, and nothing has changed since", ERROR),
+    "empty": NotRun("has found nothing", "{times} times in a row, and nothing has changed since", EMPTY),
+    "repeated": NotRun("has returned the same", "result {times} times in a row, and nothing has changed since", "data"),
+}
+_OF_GUARD: Final = {f" {why.begins} ": why.brought for why in NOT_RUN_BECAUSE.values()}
 _FAILED_STATUS: Final = re.compile(
     r"\A\{.{0,80}[\"'](?:status|http)_?(?:code)?[\"']\s*:\s*[\"']?[45]\d\d\b|\AHTTP\S* [45]\d\d\b", re.IGNORECASE
 )

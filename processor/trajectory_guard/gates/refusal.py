@@ -7,10 +7,11 @@ pauses, tools with the setting ``poll`` or ``never_stop``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
+from trajectory_guard.core.advice import NOT_RUN_BECAUSE
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.repeats import DeniedAgain, Stutter
 from trajectory_guard.core.engine import Verdict
@@ -32,12 +33,6 @@ _BLANK: Final = frozenset(("", "{}", "null", "none", '""', "''", "()", "undefine
 _TRANSIENT_CHARS: Final = 4_096
 _RESULT_CHARS: Final = 300
 _OTHERS_SHOWN: Final = 3
-_WHY: Final[Mapping[Kind, str]] = {
-    "denied": "was refused in this turn, and that decision stands until the user says otherwise",
-    "failed": "has failed {times} times in a row in the same way, and nothing has changed since",
-    "empty": "has found nothing {times} times in a row, and nothing has changed since",
-    "repeated": "has returned the same result {times} times in a row, and nothing has changed since",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +203,8 @@ def _found_nothing(tool: str, text: str, policy: ToolSettings | None) -> bool:
 
 def _text(kind: Kind, tool: str, args: Any, times: int, past: Past, *, redact: bool) -> str:
     call = f"{tool}, with these arguments," if redact else _named(tool, args)
-    lines = [f"{NOT_RUN}{call} {_WHY[kind].format(times=times)}."]
+    why = NOT_RUN_BECAUSE[kind]
+    lines = [f"{NOT_RUN}{call} {why.begins} {why.goes_on.format(times=times)}."]
     if past.text.strip() and not redact:
         lines.append(f"Last answer: {quoted(with_digests(past.text.strip()), _RESULT_CHARS)}")
     if past.others and kind != "denied":
