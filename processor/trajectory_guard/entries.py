@@ -273,7 +273,7 @@ class Entry:
                 flag.expired = True
 
     def recount(self, steps: int) -> int:
-        """How many of so many new steps are new, and not discarded ones that are evaluated again."""
+        """How many of so many steps count for the first time: those that were discarded are evaluated again."""
         again = min(self.discarded, steps)
         self.discarded -= again
         return steps - again
@@ -341,7 +341,7 @@ class Entry:
         self.recent = tuple([seen._replace(run=label) if seen.run == before else seen for seen in self.recent])
 
     def make_room(self, calls: int) -> None:
-        """Remember the calls of a model turn this large until they are read; a larger one than any before."""
+        """Make room for the ids of all calls of a model turn, until they are read, if it is larger than others."""
         wanted = min(2 * calls, _MAX_ROOM)
         if wanted * WIDTH <= self.message_calls.size:
             return

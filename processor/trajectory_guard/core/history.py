@@ -189,7 +189,7 @@ class History:
         return self.tallies.get(index, _ONCE)[0] if index >= since else 0
 
     def tally(self, seen: Observation, equal: Sequence[int], batch: int) -> None:
-        """Complete what a repeat says of its place among the steps ``equal`` to it, newest first."""
+        """Set ``copy_of`` and ``made_alike`` of a repeat from the ``equal`` steps before it, the newest first."""
         if not equal:
             return
         if seen.same_batch and self.batch_of(equal[0]) == batch:

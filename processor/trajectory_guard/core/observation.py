@@ -56,7 +56,6 @@ _SYMBOL: Final = 19
 _ENTRY: Final = 27
 """Where the parts begin of what is remembered of a result, and where it ends: ``SameResultRun.shown``."""
 _COUNTS: Final = (b"\0", b"\1", b"\2")
-_ACKNOWLEDGEMENT_CHARS: Final = 128
 _KEPT_CALLS: Final = 5
 _KEPT_TOOLS: Final = 4
 
@@ -118,7 +117,7 @@ class SameResultRun(Plain):
             self.result, self.first, self.distinct, self.calls, self.tools = result, seen.index, 0, (), ()
             self.different = 0
         name = seen.call.hex()
-        # beyond the newest few calls; repeats of a hand-over are not counted
+        # older calls of the series than ``calls`` show by their repeats; those of a hand-over are not counted
         again = (seen.repeated_at[-2] if len(seen.repeated_at) > 1 else previous) >= self.first
         if name not in self.calls and not again:
             self.distinct += not seen.same_batch or not self.calls  # parallel siblings are one step
@@ -201,6 +200,8 @@ class Observation:
         segment: index of the first step after the last uncertain boundary.
         signature: masked error class, None unless the outcome is an error, or a result seen before reads like one.
         killed: the result says that the call was ended by a time limit.
+        twice: as of the state: unknown results say nothing, since another record of each call shows them.
+        may_be_new: the call succeeded, and nothing shows what it returned.
         last_progress: index of the newest step of progress, -1 if there was none.
         delivers: the step hands over, and something new was done since the hand-over before it; idle: it hands over
             behind an answer that brought nothing new.
@@ -216,8 +217,6 @@ class Observation:
         in_a_row: the step before this one was the same call.
         noisy: the call was made before, and the results are equal but for volatile parts.
         fails_otherwise: the call failed in a row, and reports another error than before.
-        may_measure: one of the newest answers equals an earlier one, not the last, but for a duration: that may be what
-            was asked for, of several variants in turn.
         under_way: the results of this call show an age that grows by the time that passes between the calls.
         result_changed: the call was made before, and this time it returned another result.
         failed_alike_at: indices of the series of failures of this call, this one included, that differ in nothing but
@@ -238,10 +237,10 @@ class Observation:
         new_calls_since_repeat: a call that had not been made before came between this repeat and the one before it.
         new_work_since_repeat: one of those calls handed over content or brought something new; acted_since_repeat: one
             succeeded in something else than a look or an action on a view.
+        may_measure: one of the newest answers equals an earlier one, not the last, but for a duration: that may be what
+            was asked for, of several variants in turn.
         certainty: the strongest evidence that this step can give.
         pace: factor on the number of repeats that a rule requires at this step.
-        may_be_new: the call succeeded, and nothing shows what it returned.
-        twice: as of the state: unknown results say nothing, since another record of each call shows them.
         unseen_work: calls that may be new lie between this repeat and the one before it, and nothing shows what they
             brought.
         unseen: number of model turns in a row, this one included, with nothing but calls that were made before and
@@ -266,10 +265,13 @@ class Observation:
     batch = 0
     gap_s = 0.0
     segment = 0
-    last_progress = -1
-    # _read_outcome
+    # failures.read_outcome
     signature: str | None = None
     killed = False
+    # Reader.read
+    twice = False
+    may_be_new = False
+    last_progress = -1
     # _has_worked
     delivers = False
     idle = False
@@ -281,12 +283,11 @@ class Observation:
     listed: Symbol = UNKNOWN
     echo = False
     echoes = False
-    progress = False  # set by both, and taken back where SameResultRun.update finds that only volatile parts are new
+    progress = False  # set by both, and taken back where SameResultRun.recognise finds that only volatile parts are new
     # _read_repeat, _normalise_volatile and _count_repeats, for a call that was made before
     in_a_row = False
     noisy = False
     fails_otherwise = False
-    may_measure = False
     under_way = False
     result_changed = False
     failed_alike_at: tuple[int, ...] = ()
@@ -304,11 +305,11 @@ class Observation:
     new_calls_since_repeat = False
     new_work_since_repeat = False
     acted_since_repeat = False
+    # Reader.read
+    may_measure = False
     # weigh, without progress: also ``certainty``
     pace = 1.0
     unseen_work = False
-    may_be_new = False
-    twice = False
     # Reader.read, for a call that was made before
     unseen = 0
     unseen_first = -1
@@ -439,14 +440,6 @@ class Observation:
         if carries_content(step.args) and not moves:
             return False
         return is_acknowledgement(text) or restates(text, step.tool_name, step.args)
-
-    @property
-    def is_acknowledged(self) -> bool:
-        """Whether the result, whatever the call, only says that something was done."""
-        text = self.step.result
-        if self.outcome != SUCCESS or not text or text[_ACKNOWLEDGEMENT_CHARS:]:
-            return False
-        return is_acknowledgement(text.strip())
 
     @property
     def is_acknowledged_move(self) -> bool:

@@ -68,7 +68,7 @@ class Ladder(Plain):
         nudge_delivered: a gate has delivered a nudge since progress was made.
         nudge_undelivered: a nudge is due and the gate has not delivered it yet: nothing escalates until it has.
         stopped: a stop became due and no progress was made since.
-        quiet_steps: steps without a finding in a row; progressed: one of them brought progress.
+        quiet_steps: batches without a finding in a row; progressed: one of them brought progress.
         waited_from: start in seconds of the first step of the current wait, 0 if there is none.
         recovered_from, recovered_at: index of the first step of the loop that the run recovered from last, and its
             repeats at the nudge; -1 and 0 before the first.

@@ -34,9 +34,9 @@ class Run:
         last_progress: index of the newest step of progress, -1 before the first.
         agent_progress: the same by agent; agents: names of the agents that acted last (up to four).
         last_new_call: index of the newest call that had not been made before.
-        last_timed: index of the newest answer that equals an earlier one but for a duration, -1 before the first.
         last_work: index of the newest such call that handed over content or brought something new, -1 before the first.
         last_act: of the newest one that succeeded in something else than a look or an action on a view.
+        last_timed: index of the newest answer that equals an earlier one but for a duration, -1 before the first.
         last_waiting: index of the newest step that could only prove waiting, -1 before the first; last_stated_wait: of
             the newest one whose result, call or pause says so, where others have but the name of a tool.
         waits: indices of the newest steps that could only prove waiting on their own, whatever their lap holds.

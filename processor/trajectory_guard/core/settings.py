@@ -56,7 +56,7 @@ class EngineSettings:
         weights: weight per loop type; a type that is left out has the default weight of its detector.
         history_steps: steps remembered per run.
         stop_patience: unproductive steps after a nudge before a stop, where the evidence is certain.
-        renudge: least number of unproductive steps between two nudges, and before a stop, where it is likely.
+        renudge: least number of unproductive steps between two nudges, and before a stop, where the evidence is likely.
         max_polls: repeats of a waiting call at which a stop may become due; None: never.
         max_wait_s: seconds of waiting at which a stop may become due; None: never.
         max_understood_chars: characters of a call, arguments and result together, that are understood.

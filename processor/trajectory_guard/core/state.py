@@ -42,8 +42,8 @@ class TrajectoryState:
         index: steps taken so far, in all runs.
         capacity: steps remembered per run.
         runs: the runs used last by label, newest last, at most ``MAX_RUNS``; evicted_runs: number of runs evicted;
-            twice: two instrumentations report the calls, and the first one hides what the other one shows.
             restarts: of runs that took the place of one of their label, not saved.
+        twice: two instrumentations report the calls, and the first one hides what the other one shows.
         turns: label of the current user turn by agent instance.
         step_ids: ids of recent steps, to ignore steps that are delivered twice.
         noise: noise profiles of repeated calls whose results differ (``volatile.NoiseProfile`` as lists).
@@ -51,12 +51,12 @@ class TrajectoryState:
         episodes, nudges, recoveries: counts over the whole trajectory.
         current: label of the run that acted last.
         visit: the current visit of the acting agent instance (``core.detectors.pingpong``); relay: the run that
-        consists of the visits, None before the first visit has ended.
+            consists of the visits, None before the first visit has ended.
         model_calls: the newest model calls by label of the run, of runs without a tool step since.
         handed_at: index of the newest step that handed the work over; -1 before the first.
         idle_at: index of the newest step before which an agent had answered without anything new; -1 before it.
         worked_at: index of the newest step since the first hand-over that brought something new, other than by handing
-        over; -1 before it. work: digests of the newest such calls with their results, those of all runs.
+            over; -1 before it. work: digests of the newest such calls with their results, those of all runs.
     """
 
     __slots__ = (

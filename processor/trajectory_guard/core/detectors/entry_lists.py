@@ -43,7 +43,7 @@ class EntryList(NamedTuple):
     run: int = 0
 
     def is_explained(self) -> bool:
-        """Whether the newest failures are no more than is to be expected of the share of failures before them."""
+        """Whether no more failures came in a row than chance explains, by the share of failures before them."""
         if not self.worked:
             return False
         before = self.failed - self.run + 1  # nobody knows that no further one would have failed

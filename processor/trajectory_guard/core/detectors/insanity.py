@@ -18,7 +18,7 @@ from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.core.similarity.keys import SHELL, classify_key, is_position
 from trajectory_guard.core.similarity.leaves import TEXT, WORD
 from trajectory_guard.core.similarity.vocabulary import FUNCTION_WORDS, STOP_WORDS
-from trajectory_guard.core.steps import EMPTY, ERROR
+from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS
 from trajectory_guard.core.text_bounds import chars_of
 from trajectory_guard.core.tools import is_communication, is_lookup, makes_something
 
@@ -145,10 +145,16 @@ def _hands_over_another(seen: Observation) -> bool:
 
     A sentence may say in any language that nothing was found: beside a single text, only a word or a flag acknowledges.
     """
-    text = (seen.step.result or "").strip()
-    if not seen.is_acknowledged or is_lookup(seen.step.tool_name) or not carries_content(seen.step.args):
+    result = seen.step.result or ""
+    text = result.strip()
+    if seen.outcome != SUCCESS or not result or result[_ACKNOWLEDGEMENT_CHARS:] or not is_acknowledgement(text):
+        return False
+    if is_lookup(seen.step.tool_name) or not carries_content(seen.step.args):
         return False
     return len(seen.values) > 1 or text[:1] == "{" or len(text.split()) == 1
+
+
+_ACKNOWLEDGEMENT_CHARS: Final = 128
 
 
 def _are_akin(text: str, other: str) -> bool:
