@@ -17,8 +17,8 @@ from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from tests.gates.agents import STOP_AT
 from tests.test_span_processor import App, one_trace
 from trajectory_guard import apply_guard
-from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.policy import Level
+from trajectory_guard.core.steps import Certainty
 
 LIMIT = 300
 HEAD = "\n".join(f"step {at} of the build is done" for at in range(20))

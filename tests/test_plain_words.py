@@ -8,9 +8,9 @@ import pytest
 
 from tests.helpers import record
 from trajectory_guard.cli.main import main
-from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.interventions import reason_text
+from trajectory_guard.core.steps import Certainty
 from trajectory_guard.spending.budget import SERVICE, USD, Budget, BudgetState
 from trajectory_guard.spending.ledger import Account
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from trajectory_guard.callbacks import Intervention
     from trajectory_guard.config import ConfigError, GuardConfig, ToolPolicy
     from trajectory_guard.core.boundary import Boundary
-    from trajectory_guard.core.certainty import Certainty
     from trajectory_guard.core.certificates import Certificate, Verification
     from trajectory_guard.core.cursor import Cursor
     from trajectory_guard.core.cursor_report import CursorReport, CursorStep
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from trajectory_guard.core.policy import Level
     from trajectory_guard.core.quality import quality_of_logprob
     from trajectory_guard.core.state import StateFormatError, TrajectoryState
-    from trajectory_guard.core.steps import Evidence, StepRecord, Usage
+    from trajectory_guard.core.steps import Certainty, Evidence, StepRecord, Usage
     from trajectory_guard.entries import Flag
     from trajectory_guard.gates.budget_gate import BudgetGate
     from trajectory_guard.gates.budgets import BudgetExceededError
@@ -73,7 +72,7 @@ _MODULES: Final = {
     "BudgetGate": "gates.budget_gate",
     "BudgetLevel": "spending.budget",
     "BudgetSettings": "spending.settings",
-    "Certainty": "core.certainty",
+    "Certainty": "core.steps",
     "Certificate": "core.certificates",
     "ConfigError": "config",
     "Cursor": "core.cursor",

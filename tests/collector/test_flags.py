@@ -21,9 +21,9 @@ from tests.collector.backends import Certificates
 from tests.collector.kit import loop, request, tool
 from tests.collector.service_helpers import running, service_config
 from trajectory_guard import FlagBoard, GuardConfig, apply_guard
-from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import DetectionResult, Detector, register, unregister
 from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.steps import Certainty
 from trajectory_guard.gates.remote import Caller, RemoteFlags
 from trajectory_guard_collector.app.service import Collector
 

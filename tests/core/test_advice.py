@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from tests.helpers import evaluate, record
-from trajectory_guard.core.advice import brought
 from trajectory_guard.core.engine import Engine
-from trajectory_guard.core.interventions import args_excerpt
+from trajectory_guard.core.interventions import args_excerpt, brought
 from trajectory_guard.core.settings import EngineSettings
 from trajectory_guard.core.steps import StepRecord
 

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from tests.bench.situations import situations
 from tests.core.test_saved_state import build, one_step
 from tests.helpers import DATA, evaluate, evaluate_run, fewer_examples, from_line, lines, record
-from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.certificates import FROZEN, REPLAYABLE, Certificate, CertificateError, canonical
 from trajectory_guard.core.detectors import (
     REGISTRY,
@@ -34,6 +33,7 @@ from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.replayed_rules import RULES
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
+from trajectory_guard.core.steps import Certainty
 
 REPLAYED = {
     "same_model_call",

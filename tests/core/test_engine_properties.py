@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from tests.core.test_saved_state import build, one_step
 from tests.helpers import REPLACES_CODE, fewer_examples, record
-from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import (
     REGISTRY,
     TYPE_IV,
@@ -31,7 +30,7 @@ from trajectory_guard.core.interventions import args_excerpt
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.settings import EngineSettings
 from trajectory_guard.core.state import TrajectoryState
-from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.steps import Certainty, StepRecord
 from trajectory_guard.core.text import clip
 from trajectory_guard.core.tools import is_handoff
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trajectory_guard.core.certainty import PACE, Certainty
 from trajectory_guard.core.detectors import TYPE_I, DetectionResult
 from trajectory_guard.core.policy import (
     Decision,
@@ -22,6 +21,7 @@ from trajectory_guard.core.policy import (
     reset_episode,
 )
 from trajectory_guard.core.settings import EngineSettings
+from trajectory_guard.core.steps import PACE, Certainty
 
 SETTINGS = EngineSettings()
 CERTAIN, LIKELY, ACKNOWLEDGED, WAITING = Certainty

@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import record
-from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import REGISTRY
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.settings import EngineSettings
 from trajectory_guard.core.state import StateFormatError, _checksum, _dump
-from trajectory_guard.core.steps import ModelTokens, StepRecord, Usage
+from trajectory_guard.core.steps import Certainty, ModelTokens, StepRecord, Usage
 
 ARGS: list[Any] = [
     None, {}, {"q": "late orders"}, {"q": "orders that are late"}, {"q": "open tickets"}, {"n": 1.0, "s": " x"}, {"sql": "select * from t"},

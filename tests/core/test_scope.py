@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from tests.helpers import record
-from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.settings import EngineSettings
 from trajectory_guard.core.state import MAX_RUNS, TrajectoryState
-from trajectory_guard.core.steps import NOT_RUN, StepRecord
+from trajectory_guard.core.steps import NOT_RUN, Certainty, StepRecord
 
 HOURS: dict[str, Any] = {
     "tool": "search", "args": {"q": "hours"}, "result": "We are closed on Mondays and open from Tuesday to Sunday.",

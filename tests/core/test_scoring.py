@@ -17,7 +17,7 @@ from trajectory_guard.core.detectors import (
     DetectionResult,
     weights,
 )
-from trajectory_guard.core.score import RunScore, Scorer
+from trajectory_guard.core.policy import RunScore, Scorer
 
 WEIGHTS = weights()
 NOTHING: tuple[DetectionResult, ...] = ()

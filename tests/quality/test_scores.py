@@ -21,11 +21,10 @@ from tests.test_telemetry import Measured, loop
 from trajectory_guard import telemetry
 from trajectory_guard.callbacks import Intervention
 from trajectory_guard.config import ConfigError, GuardConfig
-from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.certificates import Certificate
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
-from trajectory_guard.core.steps import Evidence
+from trajectory_guard.core.steps import Certainty, Evidence
 from trajectory_guard.store import FlagBoard
 
 DROP = [0.9] * 10 + [0.2] * 3

@@ -12,14 +12,13 @@ from typing import Any, Final
 
 import orjson
 
-from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.certificates import Certificate
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
-from trajectory_guard.core.steps import Evidence, ModelTokens, StepRecord, Usage
+from trajectory_guard.core.steps import Certainty, Evidence, ModelTokens, StepRecord, Usage
 from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.span import SpanEvent, SpanView
 from trajectory_guard_collector.scoring.calls import call_from, plain_call

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.detectors.base import TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI
-from trajectory_guard.core.steps import DENIED, EMPTY, ERROR
+from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, Certainty
 from trajectory_guard.core.text import as_data, clip
 
 OPENING: Final = "I could not get any further with this: "
@@ -58,7 +57,7 @@ def closing_text(found: Sequence[DetectionResult], tool: str, brought: str = "")
     Parameters:
         found: findings behind the stop, strongest first.
         tool: tool of the newest step of the loop.
-        brought: kind of its result, as ``advice.brought`` names it; empty if unknown.
+        brought: kind of its result, as ``interventions.brought`` names it; empty if unknown.
 
     >>> one = DetectionResult(TYPE_I, 1.0, "same_call_same_result", count=5, calls=5, alike=5)
     >>> print(closing_text([one], "search", "empty"))  # doctest: +NORMALIZE_WHITESPACE

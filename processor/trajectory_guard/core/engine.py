@@ -6,36 +6,33 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core import policy as ladder_policy
-from trajectory_guard.core.advice import brought
-from trajectory_guard.core.certainty import Certainty, weakest
 from trajectory_guard.core.certificates import Certificate, certify
-from trajectory_guard.core.detectors import (
-    REGISTRY,
-    REPORTED,
-    DetectionResult,
-    Detector,
-    DetectorSettings,
-    pingpong,
-    weights,
-)
+from trajectory_guard.core.detectors import REGISTRY, REPORTED, DetectionResult, Detector, DetectorSettings, weights
 from trajectory_guard.core.detectors.base import TYPE_IV, signs_of
+from trajectory_guard.core.detectors.pingpong import AGENTS, Visit, advance, begins_request, relay_detectors
 from trajectory_guard.core.envelope import readable
 from trajectory_guard.core.fingerprints import Symbol, id_symbol
 from trajectory_guard.core.history import amounts
-from trajectory_guard.core.interventions import Spent, nudge_text, reason_text
+from trajectory_guard.core.interventions import Spent, brought, nudge_text, reason_text
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.policy import Decision, Level
+from trajectory_guard.core.policy import Decision, Level, Scorer
 from trajectory_guard.core.reading import Reader
 from trajectory_guard.core.run import Run
-from trajectory_guard.core.score import Scorer
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.similarity.cascade import Settle
-from trajectory_guard.core.state import TrajectoryState
-from trajectory_guard.core.steps import INTERRUPTED, Evidence, ModelTokens, StepRecord, with_known_times
+from trajectory_guard.core.state import Before, TrajectoryState
+from trajectory_guard.core.steps import (
+    INTERRUPTED,
+    Certainty,
+    Evidence,
+    ModelTokens,
+    StepRecord,
+    weakest,
+    with_known_times,
+)
 from trajectory_guard.core.text_bounds import within_limit
 from trajectory_guard.core.tools import is_status_lookup
 from trajectory_guard.core.tracking import model_calls, scope
-from trajectory_guard.core.transaction import Before
 
 Price = Callable[[str, int, int], float]
 """USD for a model's name, input tokens and output tokens; 0 if it is unknown. Must not block."""
@@ -63,7 +60,7 @@ class Verdict(NamedTuple):
         run: label of the run.
         ordinal: ordinal of the nudge in its episode, from 1; 0 if no nudge became due.
         certificate: rule, parameters and facts behind the nudge or the stop, only on the step at which it becomes due.
-        brought: kind of the step's result (``advice.brought``), only where a stop is due.
+        brought: kind of the step's result (``interventions.brought``), only where a stop is due.
     """
 
     trajectory_id: str
@@ -214,7 +211,7 @@ class Engine:
             evaluated = self._evaluate(state, run, step, policy)
             visit = state.visit
             if step.agent_id:
-                visit, ended = pingpong.advance(visit, step, evaluated[1], label, state.index)
+                visit, ended = advance(visit, step, evaluated[1], label, state.index)
             if ended is not None and self._laps and ended.agent != step.agent_id:  # to itself, nobody hands over
                 agents = self._relay_of(state, ended, step)
                 before.keep(agents)
@@ -295,13 +292,13 @@ class Engine:
 
     # --- loops between agents --------------------------------------------------------------------------------
 
-    def _relay_of(self, state: TrajectoryState, ended: pingpong.Visit, step: StepRecord) -> Run:
+    def _relay_of(self, state: TrajectoryState, ended: Visit, step: StepRecord) -> Run:
         """The run whose steps are the visits of the user turn. Its trace is that of the last hand-over within one."""
-        label = scope.label_of(pingpong.AGENTS, state.turns.get(""))
+        label = scope.label_of(AGENTS, state.turns.get(""))
         run = state.relay
         pause = run is not None and 0.0 < run.last_end <= step.timestamp - self.settings.slow_gap_s
-        if run is None or run.label != label or pause or pingpong.begins_request(run.trace_id, ended, step):
-            return Run(label, state.capacity, pingpong.relay_detectors())
+        if run is None or run.label != label or pause or begins_request(run.trace_id, ended, step):
+            return Run(label, state.capacity, relay_detectors())
         return run
 
     def _weightier(self, state: TrajectoryState, own: Verdict, lap: _Evaluated) -> Verdict:

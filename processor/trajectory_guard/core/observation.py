@@ -7,7 +7,6 @@ from hashlib import blake2b
 from typing import Final
 from zlib import crc32
 
-from trajectory_guard.core.certainty import PACE, Certainty
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, text_digest
 from trajectory_guard.core.masking import mask_text, masked_hash
 from trajectory_guard.core.outcome import ends_in_error
@@ -20,7 +19,7 @@ from trajectory_guard.core.result_text import (
     is_timetable,
     values_of,
 )
-from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS, StepRecord
+from trajectory_guard.core.steps import EMPTY, ERROR, PACE, SUCCESS, Certainty, StepRecord
 from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.tools import (
     acts_on_view,

@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from statistics import stdev
 from typing import Any, Final, NamedTuple
 
-from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import REGISTRY
 from trajectory_guard.core.detectors.reported import NOTHING_NEW_SAID, QUALITY_DROP, STATE_INVARIANT
 from trajectory_guard.core.policy import Level, is_justified
 from trajectory_guard.core.settings import EngineSettings
+from trajectory_guard.core.steps import Certainty
 
 POLICY_KEYS: Final = (
     "max_polls", "max_score", "max_wait_s", "nudge_threshold", "renudge", "stop_patience", "stop_threshold",

@@ -11,9 +11,8 @@ from trajectory_guard.core.history import WIDTH, History, Ring, UsageWindow
 from trajectory_guard.core.inquiry import Advance, Inquiry
 from trajectory_guard.core.listings import LINE_BYTES
 from trajectory_guard.core.observation import Observation, SameResultRun
-from trajectory_guard.core.policy import Ladder
+from trajectory_guard.core.policy import Ladder, RunScore
 from trajectory_guard.core.result_text import carries_content
-from trajectory_guard.core.score import RunScore
 
 MAX_AGENTS: Final = 8
 NO_FAILURE: Final = -1

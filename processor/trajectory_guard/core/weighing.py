@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from trajectory_guard.core.certainty import PACE, Certainty, weakest
 from trajectory_guard.core.durations import measures
 from trajectory_guard.core.envelope import may_change
 from trajectory_guard.core.history import BLANK
@@ -21,7 +20,7 @@ from trajectory_guard.core.result_text import (
 )
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.settings import ToolSettings
-from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS
+from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, PACE, SUCCESS, Certainty, weakest
 from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.tools import (
     LEAST_WAIT_S,

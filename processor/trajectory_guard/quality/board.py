@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 from trajectory_guard import telemetry
 from trajectory_guard.by_hand import HandFlags
 from trajectory_guard.callbacks import Intervention, notify
-from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.detectors.reported import QUALITY_DROP, QUALITY_RUN, TYPE_QUALITY
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.quality import Change, QualityRule, QualitySeries, TrajectoryQuality, check_score
-from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.steps import Certainty, StepRecord
 from trajectory_guard.entries import Entry, Flag
 from trajectory_guard.logs import log_contained, log_verdict
 from trajectory_guard.quality.quality import API, JUDGE, Quality

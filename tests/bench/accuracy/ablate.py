@@ -15,7 +15,6 @@ from tests.bench.accuracy.systems import ours
 from tests.bench.accuracy.tables import Table
 from tests.bench.situations import SETS, evaluate_situation, situations
 from trajectory_guard.core import failures, reading, volatile, weighing
-from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import (
     LOOP_TYPES,
     Insanity,
@@ -32,7 +31,7 @@ from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.run import Run as EngineRun
 from trajectory_guard.core.settings import EngineSettings
 from trajectory_guard.core.similarity import Comparison, Relation
-from trajectory_guard.core.steps import ERROR
+from trajectory_guard.core.steps import ERROR, Certainty
 from trajectory_guard.core.tracking import scope
 
 

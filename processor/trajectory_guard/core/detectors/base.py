@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.build import mypyc_attr
-from trajectory_guard.core.certainty import Certainty, weakest
 from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.steps import Certainty, weakest
 from trajectory_guard.core.tools import is_finisher
 
 TYPE_I: Final = "TYPE_I_STUTTER"

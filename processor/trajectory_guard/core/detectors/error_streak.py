@@ -7,7 +7,6 @@ from collections.abc import Container, Mapping, Sequence
 from itertools import islice, pairwise
 from typing import Any, ClassVar, Final, NamedTuple
 
-from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import FAILED, PROGRESS, TYPE_V, WORKED, DetectionResult, Detector
 from trajectory_guard.core.detectors.entry_lists import (
     EntryList,
@@ -25,7 +24,7 @@ from trajectory_guard.core.failures import UNSTATED, line_of
 from trajectory_guard.core.fingerprints import checksum, digest64, text_bytes
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import WORD
-from trajectory_guard.core.steps import ERROR, SUCCESS
+from trajectory_guard.core.steps import ERROR, SUCCESS, Certainty
 from trajectory_guard.core.text import both_ends, text_of
 from trajectory_guard.core.tools import is_thinking
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, ClassVar, Final, NamedTuple
 
-from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import TYPE_II, UNPRODUCTIVE, DetectionResult, Detector, DetectorSettings
 from trajectory_guard.core.fingerprints import text_digest
 from trajectory_guard.core.inquiry import ADVANCES
@@ -18,7 +17,7 @@ from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.core.similarity.keys import SHELL, classify_key, is_position
 from trajectory_guard.core.similarity.leaves import TEXT, WORD
 from trajectory_guard.core.similarity.vocabulary import FUNCTION_WORDS, STOP_WORDS
-from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS
+from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS, Certainty
 from trajectory_guard.core.text_bounds import chars_of
 from trajectory_guard.core.tools import is_communication, is_lookup, makes_something
 

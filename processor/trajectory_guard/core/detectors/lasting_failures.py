@@ -8,7 +8,6 @@ from struct import iter_unpack, pack
 from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.alike_failures import FIGURE, MAX_FIGURES, NUMBERED, moves_on
-from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import ALWAYS, TYPE_I, TYPE_V, DetectionResult, Detector
 from trajectory_guard.core.detectors.error_streak import ErrorStreak
 from trajectory_guard.core.durations import keep_falling, times_in
@@ -17,7 +16,7 @@ from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import begins_with_complaint, looks_like_error
 from trajectory_guard.core.plain import from_text, to_text
-from trajectory_guard.core.steps import ERROR, SUCCESS
+from trajectory_guard.core.steps import ERROR, SUCCESS, Certainty
 from trajectory_guard.core.tools import is_thinking
 
 _OFTEN: Final = 6

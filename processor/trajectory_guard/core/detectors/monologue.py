@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import SPOKEN, TYPE_VI, DetectionResult, Detector
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.steps import ERROR, SUCCESS
+from trajectory_guard.core.steps import ERROR, SUCCESS, Certainty
 from trajectory_guard.core.tools import claimed_item, is_communication, is_finisher
 
 _MIN_THOUGHT_CHARS: Final = 12

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import SERIES, TYPE_II, TYPE_III, DetectionResult, Detector
 from trajectory_guard.core.inquiry import ADVANCES, FAR
 from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.steps import Certainty
 from trajectory_guard.core.text import clip_middle
 from trajectory_guard.core.tools import acts_on_view, changes_database, is_communication, is_lookup, is_status_lookup
 from trajectory_guard.core.written import is_about_its_own

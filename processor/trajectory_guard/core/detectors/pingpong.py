@@ -13,13 +13,12 @@ from hashlib import blake2b
 from typing import Any, ClassVar, Final, NamedTuple
 from zlib import crc32
 
-from trajectory_guard.core.certainty import Certainty, weakest
 from trajectory_guard.core.detectors.base import ALWAYS, TYPE_IV, DetectionResult, Detector
 from trajectory_guard.core.detectors.insanity import is_value
 from trajectory_guard.core.fingerprints import Symbol, digest64, text_bytes, text_digest
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import is_acknowledgement
-from trajectory_guard.core.steps import SUCCESS, StepRecord
+from trajectory_guard.core.steps import SUCCESS, Certainty, StepRecord, weakest
 from trajectory_guard.core.text import clip_middle
 from trajectory_guard.core.tools import HANDOFF, is_handoff, is_lookup, receiver_of
 

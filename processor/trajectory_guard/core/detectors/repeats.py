@@ -6,12 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import ALWAYS, COPIED, REFUSED, REPEATED, TYPE_I, DetectionResult, Detector
 from trajectory_guard.core.detectors.insanity import is_silent_command
 from trajectory_guard.core.fingerprints import checksum
 from trajectory_guard.core.observation import MAX_DENIALS, Observation
-from trajectory_guard.core.steps import EMPTY, ERROR
+from trajectory_guard.core.steps import EMPTY, ERROR, Certainty
 from trajectory_guard.core.tools import is_thinking
 
 _CERTAIN_AT: Final = 3

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import SERIES, TYPE_II, DetectionResult, Detector
 from trajectory_guard.core.detectors.insanity import Insanity, is_silent_command, is_value
 from trajectory_guard.core.inquiry import FAR
 from trajectory_guard.core.listings import hits_form
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import is_acknowledgement
-from trajectory_guard.core.steps import EMPTY, SUCCESS
+from trajectory_guard.core.steps import EMPTY, SUCCESS, Certainty
 from trajectory_guard.core.tools import is_communication, is_lookup
 from trajectory_guard.core.written import holds_token
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import TYPE_I, UNSEEN, DetectionResult, Detector
 from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.steps import Certainty
 
 _CALLS: Final = 12
 
