@@ -41,6 +41,7 @@ SETS: Final = (
     "twentysecond",
     "twentythird",
     "twentyfourth",
+    "twentyfifth",
     "attacked",
 )
 """See ``tests/data/README.md``: which of them the rules were tuned on."""

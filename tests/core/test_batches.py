@@ -204,6 +204,35 @@ LEFT_ALONE: dict[str, Callable[[int], Call]] = {
         {"collection": "users", "_id": checksum(at)[:24], "update": {"$set": {"active": False}}},
         '{"acknowledged": true, "matchedCount": 1, "modifiedCount": 1, "upsertedId": null}',
     ),
+    "threads resolved by GraphQL": lambda at: (
+        "graphql",
+        {
+            "query": "mutation($id:ID!){resolveReviewThread(input:{threadId:$id}){thread{isResolved}}}",
+            "variables": {"id": f"PRRT_kwDOK{checksum(at)[:16]}"},
+        },
+        '{"data": {"resolveReviewThread": {"thread": {"isResolved": true}}}}',
+    ),
+    "records updated, by status": lambda at: (
+        "salesforce_update",
+        {
+            "sobject": "Opportunity",
+            "id": f"0065g0000{checksum(at)[:9]}",
+            "fields": {"StageName": ("Won", "Lost")[at % 2]},
+        },
+        "204 No Content",
+    ),
+    "vendors looked for by their name in a query": lambda at: (
+        "drive_files_list",
+        {"q": f"name contains '{SONGS[at]}' and name contains 'signed' and trashed = false"},
+        '{"kind": "drive#fileList", "incompleteSearch": false, "files": []}',
+    ),
+    "foreign keys without orphans": lambda at: (
+        "query",
+        {
+            "sql": f"SELECT c.id FROM {ROOMS[at]} c LEFT JOIN {ROOMS[at * 7 % ITEMS - 1]} p ON p.id = c.p_id WHERE p.id IS NULL"
+        },
+        "(0 rows)",
+    ),
     "days of a calendar": lambda at: ("freebusy", {"day": f"2026-04-{1 + at:02d}"}, busy_on(at)),
     "trainings with other settings": lambda at: ("train", {"rate": 10.0 ** -(1 + at % 4), "decay": at}, losses_of(at)),
     "sentences that are no spam": lambda at: ("is_spam", {"subject": SENTENCES[at]}, "not spam"),

@@ -118,3 +118,20 @@ ANSWERED_BELOW: dict[str, Callable[[int], tuple[str, dict[str, Any], str]]] = {
 @pytest.mark.parametrize("kind", ANSWERED_BELOW)
 def test_an_answer_below_a_list_that_stays_the_same_is_something_new(kind: str) -> None:
     assert nudged(evaluate(steps([ANSWERED_BELOW[kind](n) for n in range(len(TREES))]))) is None
+
+
+def test_the_same_hits_with_other_scores_are_a_repeat_of_a_call_made_before() -> None:
+    """Few wordings in turn, each of them several times; no look-up by the name of the tool."""
+    chance = random.Random(5)
+    queries = (
+        "dodatek za pracę zdalną ile wynosi",
+        "praca zdalna jaki dodatek przysługuje",
+        "ryczałt praca zdalna kwota",
+    )
+    calls = []
+    for at in range(18):
+        hits = "\n".join(f"[0.{chance.randrange(3000, 5000)}] {hit}" for hit in chance.sample(HITS, len(HITS)))
+        calls.append(("szukaj_w_dokumentach", {"zapytanie": queries[at % 3]}, hits))
+    at = nudged(evaluate(steps(calls)))
+    assert at is not None
+    assert at <= 7

@@ -516,3 +516,27 @@ def test_a_message_that_is_not_delivered_has_failed() -> None:
         for at, name in enumerate(WORDS)
     ]
     assert nudged(evaluate(steps(jobs))) is None
+
+
+def test_thoughts_that_go_on_are_left_alone_whatever_their_server_counts() -> None:
+    thoughts = [
+        "Each broker has ten gigabit, and consumers read every event four times.",
+        "Outgoing traffic is then close to a gigabyte in each second of the peak.",
+        "At sixty percent of the card that is one broker and a third.",
+        "So the network is no limit; the partitions are.",
+        "A consumer handles a thousand events, which asks for a hundred partitions.",
+        "Leaders should be spread evenly, four for each of thirty disks.",
+        "Retention of a week needs twelve terabytes with three replicas.",
+        "Compression with zstd halves that, by the sample of last month.",
+        "Upgrades take one broker away, so plan for one more than needed.",
+        "Costs: six machines of the second size, about nine hundred a month.",
+        "The old cluster may stay for reads until the offsets are moved.",
+        "Open risk: a single tenant writes half of all events at noon.",
+    ]
+    answer = '{{"thoughtNumber": {}, "totalThoughts": 20, "nextThoughtNeeded": true, "branches": [], "thoughtHistoryLength": {}}}'
+    calls = [
+        ("sequentialthinking", {"thought": thought, "thoughtNumber": at, "totalThoughts": 20, "nextThoughtNeeded": True},
+         answer.format(at, at))
+        for at, thought in enumerate(thoughts, 1)
+    ]  # fmt: skip
+    assert nudged(evaluate(steps(calls))) is None

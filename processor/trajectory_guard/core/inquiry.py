@@ -25,7 +25,7 @@ from trajectory_guard.core.plain import Plain
 from trajectory_guard.core.result_text import MAX_FORM_CHARS, WORD, is_acknowledgement, values_of
 from trajectory_guard.core.similarity.keys import is_bound
 from trajectory_guard.core.steps import EMPTY, SUCCESS
-from trajectory_guard.core.tools import is_lookup
+from trajectory_guard.core.tools import is_lookup, is_thinking
 from trajectory_guard.core.volatile import is_volatile_throughout
 
 _STEM_CHARS: Final = 4
@@ -177,7 +177,9 @@ class Inquiry(Plain):
         item = self._is_item(texts, sums, requests) or (bool(handed) and self._is_written_anew(handed))
         paired = self._combines(texts, requests) and seen.signature is None  # a name that is refused may be a guess
         narrows = seen.outcome == EMPTY and self._narrows(requests)
-        anew = self._ask(texts, sums, requests, found=self.has_found(seen.tool)) and not (nearby or narrows)
+        anew = self._ask(texts, sums, requests, found=self.has_found(seen.tool), things=things)
+        others = self._names_other_tables(texts) and seen.signature is None
+        anew = (anew and not (nearby or narrows)) or others
         entry = anew or further or paired
         result = seen.result.hex()
         # without the words of the request, one result leaves another answer where its own words are asked for
@@ -228,8 +230,11 @@ class Inquiry(Plain):
         return (self.count - self.entries) * _QUARTER < self.count
 
     def is_of_items(self) -> bool:
-        """Whether nearly all of the calls with one answer give several new texts: records, fields of a form."""
-        return (self.count - self.items) * _QUARTER < self.count
+        """Whether nearly all of the calls with one answer give several new texts: records, fields of a form.
+
+        Of thoughts every second one is enough: they refer to each other.
+        """
+        return (self.count - self.items) * (2 if is_thinking(self.tool) else _QUARTER) < self.count
 
     def is_table(self) -> bool:
         """Whether nearly all of the calls with one answer name another combination of parts that keep their places."""
@@ -261,19 +266,32 @@ class Inquiry(Plain):
         pairs = [(set(last), set(parts)) for last, parts in zip(before, requests, strict=True)]
         return all(last <= parts for last, parts in pairs) and any(last < parts for last, parts in pairs)
 
+    def _names_other_tables(self, texts: Sequence[str]) -> bool:
+        """Whether SQL reads other tables, or pairs of them, than before: that is no other form of one question."""
+        tables = {name.lower() for text in texts for name in _TABLE.findall(text[:_MAX_SQL_CHARS])}
+        if not tables:
+            return False
+        read = checksum("\0".join(sorted(tables)))
+        if read in self.values:
+            return False
+        self.values = (*self.values, read)[-_MAX_SEEN:]
+        return True
+
     def _ask(
-        self, texts: Sequence[str], sums: Sequence[int], requests: Sequence[tuple[int, ...]], *, found: bool
-    ) -> bool:
+        self, texts: Sequence[str], sums: Sequence[int], requests: Sequence[tuple[int, ...]], *, found: bool,
+        things: Container[str],
+    ) -> bool:  # fmt: skip
         """Take in a request. Whether one of its values, and a main one, was not there before in any of its parts.
 
-        Where the tool has ``found`` something, any value with letters may be a main one: one name, place by place.
+        Where the tool has ``found`` something, any value with letters may be a main one: one name, place by place. The
+        id of a thing is one anywhere.
         """
         least = sum(map(len, texts)) / _MAIN_SHARE
         before, known, asked = _split(self.parts), frozenset(self.seen), frozenset(self.values)
         if len(before) != len(requests):
             before = [tuple(part for parts in before for part in parts)] * len(requests)
         anew = not known or any(
-            (len(text) >= least or (found and any(map(str.isalpha, text))))
+            (len(text) >= least or text in things or (found and any(map(str.isalpha, text))))
             and one not in asked
             and _is_entry(parts, last, known)
             for text, one, parts, last in zip(texts, sums, requests, before, strict=True)
@@ -282,6 +300,10 @@ class Inquiry(Plain):
         self.seen = tuple(dict.fromkeys((*self.seen, *[part for part in self.parts if part != _NEXT])))[-_MAX_SEEN:]
         self.values = tuple(dict.fromkeys((*self.values, *sums)))[-_MAX_SEEN:]
         return anew
+
+
+_TABLE: Final = re.compile(r"(?<!\w)(?i:from|join|into|update)\s{1,9}([\w.\"`\[\]]{1,80})")
+_MAX_SQL_CHARS: Final = 2_000
 
 
 def values_asked(seen: Observation) -> tuple[str, ...]:

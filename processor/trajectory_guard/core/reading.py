@@ -125,8 +125,7 @@ class Reader:
         if step.batch is not None or run.batch_label is not None:
             seen.same_batch = step.batch is not None and step.batch == run.batch_label
         else:
-            overlap_s = run.batch_end - step.timestamp
-            seen.same_batch = overlap_s > 0 and step.duration > 0 and not _is_rounding(overlap_s, step.timestamp)
+            seen.same_batch = scope.overlaps(run, step)
         seen.batch = (run.score.batch + (not seen.same_batch)) & BATCH_MASK
         seen.gap_s = 0.0 if seen.same_batch else scope.idle_s(run, step)
         if scope.is_boundary(run, step, seen.gap_s, self.settings.slow_gap_s):
@@ -195,7 +194,7 @@ class Reader:
         else:
             form = complaint_of(result, seen.values)
         if form:
-            seen.form = digest64(f"{seen.tool}\0{seen.outcome}\0{form}".encode("utf-8", "replace"))
+            seen.form = _form_symbol(seen, form)
         elif not seen.echo:
             seen.echo = is_echo(result, seen.values)
 
@@ -220,6 +219,8 @@ class Reader:
         if not seen.result:
             return
         other = history.results[previous] != seen.result
+        if other and self._lists_the_same(run, seen, previous):
+            seen.result, seen.noisy, other = history.results[previous], True, False
         if (
             (other or seen.outcome == ERROR)  # of an error the symbol is that of its masked form
             and run.last_new_call > previous
@@ -253,6 +254,14 @@ class Reader:
         self._count_repeats(run, seen, previous)
         if policy is not None and policy.idempotent and seen.repeats == 2:
             seen.repeats = 3
+
+    def _lists_the_same(self, run: Run, seen: Observation, previous: int) -> bool:
+        """Whether a list of hits differs from that of the same call before it in order and scores only."""
+        worked = max(run.last_work, run.last_act) > previous and run.inquiry.tool != seen.tool
+        if not seen.form or seen.step.stated or worked:
+            return False
+        form = hits_form(seen.step.result or "", seen.values)
+        return bool(form) and _form_symbol(seen, form) == seen.form
 
     def _count_repeats(self, run: Run, seen: Observation, previous: int) -> None:
         own_progress = run.progress_of(seen.step.agent_id)
@@ -349,15 +358,8 @@ class Reader:
         seen.old_states_in_a_row = run.old_states_in_a_row
 
 
-def _is_rounding(overlap_s: float, start_s: float) -> bool:
-    """Whether a step begins before the end of another one only because its sender cuts starts off to milliseconds.
-
-    So does the SDK for Node.js: calls that follow each other within a millisecond seem to overlap.
-    """
-    return overlap_s < _MILLISECOND and abs(start_s * 1_000 - round(start_s * 1_000)) < _MILLISECOND
-
-
-_MILLISECOND: Final = 0.001
+def _form_symbol(seen: Observation, form: str) -> Symbol:
+    return digest64(f"{seen.tool}\0{seen.outcome}\0{form}".encode("utf-8", "replace"))
 
 
 def _is_put_off_again(run: Run, seen: Observation) -> bool:

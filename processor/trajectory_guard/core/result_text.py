@@ -227,6 +227,8 @@ def is_acknowledgement(text: str) -> bool:
     (True, True, True)
     >>> is_acknowledgement('{"ok": true, "targetId": "49653102572F78064DBB08F1A6B5ACD4"}')
     True
+    >>> is_acknowledgement("204 No Content"), is_acknowledgement('{"data": {"close": {"isClosed": true}}}')
+    (True, True)
     >>> is_acknowledgement("7C, rain"), is_acknowledgement("Page: Checkout | Button 'Pay' disabled")
     (False, False)
     """
@@ -235,6 +237,8 @@ def is_acknowledgement(text: str) -> bool:
         text = text.partition("\n")[2].strip() or text
     if text[:1] in ("{", "["):
         return len(text) <= _BRIEF_WIDTH and (_is_flag(text) or counts_changes(text))
+    if _STATUS_LINE.fullmatch(text) is not None:
+        return True
     if len(text) > _SHORT_WIDTH or width(text) > _SHORT_WIDTH:
         return False
     if any(char in _STRUCTURE for char in text) or (width(text) > len(text) and width(text) > _WIDE_ACKNOWLEDGEMENT):
@@ -245,6 +249,9 @@ def is_acknowledgement(text: str) -> bool:
     )
 
 
+_STATUS_LINE: Final = re.compile(r"(?:HTTP/\d(?:\.\d)? )?20[1-5](?: [A-Z][A-Za-z -]{1,30})?")
+
+
 def _is_flag(text: str) -> bool:
     try:
         leaves = list(_plain_leaves(parse_json(text)))
@@ -253,7 +260,8 @@ def _is_flag(text: str) -> bool:
     ids = [leaf for leaf in leaves if isinstance(leaf, str) and _LONG_ID.fullmatch(leaf) is not None]
     if ids:
         leaves = [leaf for leaf in leaves if leaf not in ids]
-    if width("".join(text.split())) - sum(map(len, ids)) > _SHORT_WIDTH:
+    most = 2 * _SHORT_WIDTH if all(leaf is None or leaf is True for leaf in leaves) else _SHORT_WIDTH
+    if width("".join(text.split())) - sum(map(len, ids)) > most:
         return False
     return 0 < len(leaves) <= _MAX_FLAGS and all(
         leaf is None or isinstance(leaf, bool) or (isinstance(leaf, str) and _is_remark(leaf)) for leaf in leaves

@@ -16,6 +16,7 @@ from trajectory_guard.core.similarity import NormalForm, Relation, compare, norm
 from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.core.similarity.keys import SHELL, classify_key, is_position
 from trajectory_guard.core.similarity.leaves import TEXT, WORD
+from trajectory_guard.core.similarity.texts import quotes_another
 from trajectory_guard.core.similarity.vocabulary import FUNCTION_WORDS, STOP_WORDS
 from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS, Certainty
 from trajectory_guard.core.text_bounds import chars_of
@@ -172,6 +173,8 @@ _BINDING_GRAMS: Final = frozenset(word[:_MIN_STEM_CHARS] for word in STOP_WORDS 
 
 def _is_slot_swap(text: str, other: str) -> bool:
     """Whether one word, or in scripts without spaces one part, is replaced: the next item of a list of look-ups."""
+    if quotes_another(text, other):
+        return True
     words, others = text.casefold().split(), other.casefold().split()
     if len(words) > 1 and len(others) > 1:
         return len(words) == len(others) and sum([one != two for one, two in zip(words, others, strict=True)]) == 1

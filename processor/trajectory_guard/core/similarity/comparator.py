@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from .initials import write_out
 from .leaves import EXACT, PATH, SELECTOR, TEXT, WORD, Leaf, flatten
 from .paths import same_path, same_selector
-from .texts import compare_texts
+from .texts import compare_texts, quotes_another
 from .words import TextFeatures, features, fold
 
 MAX_TEXT_CHARS: Final = 2_048
@@ -180,6 +180,8 @@ def _compare_leaves(a: NormalForm, b: NormalForm) -> Comparison:
         if _is_inverted(left.value, right.value) or _is_inverted(right.value, left.value):
             continue
         if left.kind in _WORDED and right.kind in _WORDED and (left.kind == TEXT or right.kind == TEXT):
+            if quotes_another(left.value, right.value):
+                return Comparison(Relation.DIFFERENT, f"another name is quoted: {_excerpt(left)} / {_excerpt(right)}")
             texts.append(position)
         elif not _same_leaf(left, right):
             return Comparison(Relation.DIFFERENT, f"{_label(left.key)} differs: {_excerpt(left)} / {_excerpt(right)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Final
 
@@ -71,6 +72,26 @@ def compare_texts(a: TextFeatures, b: TextFeatures) -> Judgement:
     if any(names) and not qualified and a.letters != b.letters:
         return "maybe", f"a name of one side alone: {_some(names[0] | names[1])}"
     return relation, reason
+
+
+def quotes_another(text: str, other: str) -> bool:
+    """Whether two texts of one frame quote other names.
+
+    >>> quotes_another("name contains 'Murray-Ford'", "name contains 'Let It Be'")
+    True
+    >>> quotes_another("name contains 'signed contract'", "name contains 'contract signed 2024'")
+    False
+    """
+    if _QUOTED.search(text) is None or _QUOTED.sub("''", text) != _QUOTED.sub("''", other):
+        return False
+    pairs = zip(_QUOTED.findall(text.casefold()), _QUOTED.findall(other.casefold()), strict=True)
+    changed = [(set(one[1:-1].split()), set(two[1:-1].split())) for one, two in pairs if one != two]
+    return bool(changed) and all(
+        2 * len((one & two) - vocab.STOP_WORDS) < min(len(one), len(two)) for one, two in changed
+    )
+
+
+_QUOTED: Final = re.compile(r"(?<!\w)(?:'[^'\n]{1,80}'|\"[^\"\n]{1,80}\")(?!\w)")
 
 
 def _compare(a: TextFeatures, b: TextFeatures) -> Judgement:
