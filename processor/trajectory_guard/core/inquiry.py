@@ -427,8 +427,12 @@ class Advance(Plain):
         """A call of the tool returned something new: what follows is another series."""
         self.__init__()  # type: ignore[misc]
 
-    def update(self, tool: str, values: Sequence[str], result: str) -> int:
-        """Add a fruitless call; returns how many calls in a row have gone on from the one before, this one included."""
+    def update(self, tool: str, values: Sequence[str], result: str, *, failed: bool = False) -> int:
+        """Add a fruitless call; returns how many calls in a row have gone on from the one before, this one included.
+
+        Parameters:
+            failed: the result is an error, and no page.
+        """
         if tool != self.tool:
             self.__init__()  # type: ignore[misc]
             self.tool = tool
@@ -439,7 +443,7 @@ class Advance(Plain):
         follows = bool([value for value in asked if value in self.offered and value not in self.asked])
         goes_on = shape == self.shape and self._goes_on(numbers, result)
         self.count = self.count + 1 if follows or goes_on else 0
-        if self.count:
+        if self.count and not failed:
             page = masked_hash(result).hex()
             self.page, self.pages = page, self.pages + 1 if page == self.page else 1
         else:

@@ -395,7 +395,7 @@ def complaint_of(result: str, values: tuple[str, ...]) -> str:
     ('', '')
     """
     reported = _reported(result, values)
-    lines = [line for line in reported.splitlines() if _STATES_ERROR.search(line)]
+    lines = [line for line in reported.splitlines() if may_hold(_ERROR_STEMS, line) and _STATES_ERROR.search(line)]
     return "\n".join(dict.fromkeys(_masked_line(line.strip()) for line in lines))
 
 

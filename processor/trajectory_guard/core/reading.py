@@ -450,18 +450,18 @@ def _inquire(run: Run, seen: Observation) -> None:
         seen.has_found = inquiry.has_found(seen.tool)
         return
     if seen.repeats < 2 or seen.call.hex() not in inquiry.calls:  # a repeat asks what was asked already
-        answer = f"!{seen.signature}" if seen.signature is not None else _answer(seen)
+        failed = seen.signature is not None
+        answer = f"!{seen.signature}" if failed else _answer(seen)
         mark, answer = ("", answer) if answer else (BRIEF, f"={(seen.form or seen.result).hex()}")
         asked = values_asked(seen)
-        advances = run.advance.update(seen.tool, asked, seen.step.result or "")
-        seen.advances = advances if seen.signature is None else 0
+        advances = run.advance.update(seen.tool, asked, seen.step.result or "", failed=failed)
+        seen.advances = 0 if failed else advances
         seen.same_pages = run.advance.pages
         seen.counts_up = advances >= ADVANCES and any(_COUNTER.match(value) for value in seen.values)
-        further = seen.advances >= ADVANCES
         handed = _handed_over(seen, asked)
         seen.writes = bool(handed)
         seen.asks_anew = inquiry.update(
-            seen, asked, mark + text_digest(answer), further=further, nearby=run.advance.nearby,
+            seen, asked, mark + text_digest(answer), further=seen.advances >= ADVANCES, nearby=run.advance.nearby,
             handed=handed, things=things_in(seen),
         )  # fmt: skip
     if not inquiry.answer.startswith(BRIEF):

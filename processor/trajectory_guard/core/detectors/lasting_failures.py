@@ -17,6 +17,7 @@ from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import begins_with_complaint, looks_like_error
 from trajectory_guard.core.plain import from_text, to_text
 from trajectory_guard.core.steps import ERROR, SUCCESS, Certainty
+from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.tools import is_thinking
 
 _OFTEN: Final = 6
@@ -27,7 +28,7 @@ _KEPT: Final = 6
 _KEPT_REPORTS: Final = 4
 _MIN_CHARS: Final = 40
 """A shorter text names a class of failures, as a status does: many things may fail so."""
-_MAX_CHARS: Final = 4_096
+_MAX_CHARS: Final = 1_024
 _MIN_NAME_CHARS: Final = 4
 _MAX_NAMES: Final = 64
 _MEMBER: Final = re.compile(r"\"[^\"\n]{1,80}\"\s{0,9}:")
@@ -111,7 +112,7 @@ class RecurringFailure(Detector):
                 call = seen.call.hex()
                 self.reports = tuple([one for one in self.reports if one.call != call])
             return None
-        words, figures = _read(text[:_MAX_CHARS], seen.values)
+        words, figures = _read(both_ends(text, _MAX_CHARS), seen.values)
         if sum(map(str.isalpha, _MEMBER.sub("", words))) < _LETTERS:
             return None
         key = checksum(f"{seen.tool}\0{words}")
