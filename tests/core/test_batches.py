@@ -212,6 +212,24 @@ LEFT_ALONE: dict[str, Callable[[int], Call]] = {
         },
         '{"data": {"resolveReviewThread": {"thread": {"isResolved": true}}}}',
     ),
+    "stock adjusted by GraphQL": lambda at: (
+        "shopify",
+        {
+            "query": "mutation($id: ID!, $by: Int!) { adjust(input: {id: $id, by: $by}) { userErrors { message } } }",
+            "variables": {"id": f"gid://shop/Level/{int(checksum(at)[:8], 16)}", "by": at % 5},
+        },
+        '{"data": {"adjust": {"userErrors": []}}}',
+    ),
+    "tickets solved by their number": lambda at: (
+        "zendesk_update",
+        {"ticket": {"id": 10_000 + int(checksum(at)[:4], 16), "status": "solved", "comment": {"body": "Stale."}}},
+        json.dumps({"ticket": {"id": 10_000 + int(checksum(at)[:4], 16), "status": "solved"}}),
+    ),
+    "tables that are counted": lambda at: (
+        "bigquery",
+        {"query": f"SELECT COUNT(*) c FROM `shop.raw.{ROOMS[at]}` WHERE DATE(at) = '2026-11-01'"},
+        "+---+\n| c |\n+---+\n| 0 |\n+---+",
+    ),
     "records updated, by status": lambda at: (
         "salesforce_update",
         {

@@ -25,6 +25,7 @@ from trajectory_guard.core.plain import Plain
 from trajectory_guard.core.result_text import MAX_FORM_CHARS, WORD, is_acknowledgement, values_of
 from trajectory_guard.core.similarity.keys import is_bound
 from trajectory_guard.core.steps import EMPTY, SUCCESS
+from trajectory_guard.core.text import text_of
 from trajectory_guard.core.tools import is_lookup, is_thinking
 from trajectory_guard.core.volatile import is_volatile_throughout
 
@@ -306,6 +307,11 @@ _TABLE: Final = re.compile(r"(?<!\w)(?i:from|join|into|update)\s{1,9}([\w.\"`\[\
 _MAX_SQL_CHARS: Final = 2_000
 
 
+def reads_tables(values: Sequence[str]) -> bool:
+    """Whether a request is SQL that names the tables it reads or writes."""
+    return any(_TABLE.search(value[:_MAX_SQL_CHARS]) is not None for value in values)
+
+
 def values_asked(seen: Observation) -> tuple[str, ...]:
     """The values of the call that say what is asked for, without the numbers that bound or tune it."""
     args = seen.step.args
@@ -329,8 +335,8 @@ def things_in(seen: Observation) -> frozenset[str]:
 
 def _named_texts(args: dict[Any, Any], depth: int = 0) -> Iterator[tuple[str, str]]:
     for key, value in islice(args.items(), _MAX_VALUES):
-        if type(value) is str and isinstance(key, str):
-            yield key[:_NAME_CHARS], value
+        if isinstance(key, str) and type(value) in (str, int):
+            yield key[:_NAME_CHARS], text_of(value)
         elif type(value) is dict and depth < _MAX_DEPTH:
             yield from _named_texts(value, depth + 1)
 

@@ -12,9 +12,8 @@ from trajectory_guard.core.durations import ages_in, keep_falling, measures, tim
 from trajectory_guard.core.envelope import unfiltered
 from trajectory_guard.core.failures import complains, read_outcome, reads_as_error, signature_of
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, checksum, digest64, text_bytes, text_digest
-from trajectory_guard.core.inquiry import ADVANCES, BRIEF, things_in, values_asked
+from trajectory_guard.core.inquiry import ADVANCES, BRIEF, reads_tables, things_in, values_asked
 from trajectory_guard.core.listings import hits_form, lines_of
-from trajectory_guard.core.masking import has_traceback, masked_hash
 from trajectory_guard.core.observation import BATCH_MASK, MAX_DENIALS, Observation, call_symbol
 from trajectory_guard.core.outcome import complaint_of
 from trajectory_guard.core.paraphrase import Vocabulary
@@ -51,6 +50,7 @@ from trajectory_guard.core.volatile import (
     is_checksum,
     is_volatile_throughout,
     learn,
+    masked_answer,
     shares_in,
 )
 from trajectory_guard.core.weighing import may_pass, weigh
@@ -170,7 +170,7 @@ class Reader:
             seen.progress = seen.result not in run.history.results
             return
         if STAMP.search(result) is not None:
-            run.note_dated(seen.call, _masked(result))
+            run.note_dated(seen.call, masked_answer(result))
         if seen.outcome != EMPTY:
             self._form(seen, result)
         if result and seen.outcome not in (EMPTY, DENIED) and not seen.echo:
@@ -310,7 +310,7 @@ class Reader:
             return seen.result  # what was asked for
         key = seen.call.hex()
         saved = state.noise.get(key)
-        masked = _masked(text)
+        masked = masked_answer(text)
         new_calls = run.last_new_call > previous
         known = NoiseProfile(*saved) if saved is not None else None
         repeats = REPEATS_BESIDE_WORK if new_calls else REPEATS_TO_LEARN
@@ -380,11 +380,6 @@ def _gets_faster(state: TrajectoryState, seen: Observation) -> bool:
     profile = NoiseProfile(*state.noise.get(key, [""])).with_times(times)
     state.noise = _with_profile(state.noise, key, profile)
     return keep_falling(profile.times)
-
-
-def _masked(result: str) -> Symbol:
-    """The symbol of a result without its volatile parts."""
-    return masked_hash(result, error=has_traceback(result))
 
 
 def _name_command(run: Run, seen: Observation, plain: Any) -> None:
@@ -466,6 +461,8 @@ def _inquire(run: Run, seen: Observation) -> None:
         )  # fmt: skip
     if not inquiry.answer.startswith(BRIEF):
         seen.alike, seen.alike_list, seen.alike_first = inquiry.count, inquiry.is_list(), inquiry.first
+    elif reads_tables(seen.values):
+        seen.alike_list = inquiry.is_list()
     seen.alike_items = inquiry.is_of_items()
     seen.alike_table = inquiry.is_table()
     seen.has_found = inquiry.has_found(seen.tool)

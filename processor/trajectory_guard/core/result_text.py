@@ -249,6 +249,7 @@ def is_acknowledgement(text: str) -> bool:
     )
 
 
+_NO_ERRORS: Final = re.compile(r"\"(?:\w{1,20}_?)?errors?\"\s*:\s*\[\s*\]", re.IGNORECASE)
 _STATUS_LINE: Final = re.compile(r"(?:HTTP/\d(?:\.\d)? )?20[1-5](?: [A-Z][A-Za-z -]{1,30})?")
 
 
@@ -263,6 +264,8 @@ def _is_flag(text: str) -> bool:
     most = 2 * _SHORT_WIDTH if all(leaf is None or leaf is True for leaf in leaves) else _SHORT_WIDTH
     if width("".join(text.split())) - sum(map(len, ids)) > most:
         return False
+    if not leaves and _NO_ERRORS.search(text) is not None:
+        return True
     return 0 < len(leaves) <= _MAX_FLAGS and all(
         leaf is None or isinstance(leaf, bool) or (isinstance(leaf, str) and _is_remark(leaf)) for leaf in leaves
     )

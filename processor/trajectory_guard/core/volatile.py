@@ -17,8 +17,10 @@ from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, digest64, parse_
 from trajectory_guard.core.masking import (
     CAMEL,
     figures_in,
+    has_traceback,
     is_volatile_key,
     mask_noise,
+    masked_hash,
     shares_done,
     unordered_hash,
 )
@@ -108,6 +110,11 @@ def _leaves(value: Any, path: str) -> Iterator[Part]:
             yield from _leaves(item, f"{path}[{index}]")
     else:
         yield Part(path, mask_noise(str(value)))
+
+
+def masked_answer(result: str) -> bytes:
+    """``masked_hash`` of an answer, as of an error if it holds a traceback."""
+    return masked_hash(result, error=has_traceback(result))
 
 
 def is_volatile_throughout(result: str) -> bool:

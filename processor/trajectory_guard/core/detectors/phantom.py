@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from trajectory_guard.core.detectors.base import SERIES, TYPE_II, TYPE_III, DetectionResult, Detector
-from trajectory_guard.core.inquiry import ADVANCES, FAR
+from trajectory_guard.core.inquiry import ADVANCES, FAR, reads_tables
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.steps import Certainty
 from trajectory_guard.core.text import clip_middle
@@ -99,6 +99,8 @@ def _is_batch(seen: Observation) -> bool:
         return True
     if seen.made < 2 and (changes_database(seen.step.args, text) or is_about_its_own(text, seen.values)):
         return True
+    if seen.alike_list and seen.made < 2 and reads_tables(seen.values):
+        return True  # what was counted in each of many tables
     if seen.writes and seen.alike_items:
         return seen.same_results.different < _EDITS  # edits of one file, and not one look at it
     if len(seen.same_results.tools) > 1:
