@@ -167,15 +167,6 @@ def test_parallel_calls_of_one_turn_are_one_step_of_time() -> None:
     assert nudge // 3 + EngineSettings().stop_patience == stop // 3
 
 
-def test_starts_cut_off_to_milliseconds_make_no_batch_of_calls_that_follow_each_other() -> None:
-    """As the SDK for Node.js writes them: each call seems to begin before the end of the one before it."""
-    starts = [1_700_000_000.0 + at / 1_000 for at in range(8)]
-    steps = [record("search", {"q": "a"}, "Closed on Mondays.", t=at, dur=0.0011) for at in starts]
-    assert first_level(evaluate(steps), Level.NUDGE) == 2
-    at_once = [step._replace(duration=0.05) for step in steps]  # no rounding: they do overlap
-    assert first_level(evaluate(at_once)) is None
-
-
 def test_overlap_in_time_makes_a_batch_where_no_label_does() -> None:
     def run(gap: float) -> list[StepRecord]:
         return [

@@ -125,7 +125,7 @@ class Reader:
         if step.batch is not None or run.batch_label is not None:
             seen.same_batch = step.batch is not None and step.batch == run.batch_label
         else:
-            seen.same_batch = scope.overlaps(run, step)
+            seen.same_batch = step.timestamp < run.batch_end and step.duration > 0
         seen.batch = (run.score.batch + (not seen.same_batch)) & BATCH_MASK
         seen.gap_s = 0.0 if seen.same_batch else scope.idle_s(run, step)
         if scope.is_boundary(run, step, seen.gap_s, self.settings.slow_gap_s):

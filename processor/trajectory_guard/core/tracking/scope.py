@@ -99,22 +99,6 @@ def idle_s(run: Run, step: StepRecord) -> float:
     return gap_s if gap_s > 0.0 else 0.0
 
 
-def overlaps(run: Run, step: StepRecord) -> bool:
-    """Whether a step began before the newest batch of the run had ended, so that it is one of that batch.
-
-    Some senders, such as the SDK for Node.js, cut starts off to milliseconds: calls that follow each other within one
-    seem to overlap.
-    """
-    overlap_s = run.batch_end - step.timestamp
-    if overlap_s <= 0.0 or step.duration <= 0.0:
-        return False
-    start_ms = step.timestamp * 1_000
-    return overlap_s >= _MILLISECOND or abs(start_ms - round(start_ms)) >= _MILLISECOND
-
-
-_MILLISECOND: Final = 0.001
-
-
 def is_boundary(run: Run, step: StepRecord, gap_s: float, pause_s: float) -> bool:
     """Whether an uncertain boundary lies before the step.
 
