@@ -14,7 +14,7 @@ from tests.bench.accuracy.metrics import Evaluated, evaluate_all, figures, middl
 from tests.bench.accuracy.systems import ours
 from tests.bench.accuracy.tables import Table
 from tests.bench.situations import SETS, evaluate_situation, situations
-from trajectory_guard.core import failures, reading, volatile, weighing
+from trajectory_guard.core import engine, failures, volatile, weighing
 from trajectory_guard.core.detectors import (
     LOOP_TYPES,
     Insanity,
@@ -25,7 +25,6 @@ from trajectory_guard.core.detectors import (
     SameEffect,
     Wandering,
     insanity,
-    pingpong,
 )
 from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.run import Run as EngineRun
@@ -79,7 +78,7 @@ def _exact_error(result: str | None, error_class: str | None) -> str | None:
 
 @contextmanager
 def _nothing_masked() -> Iterator[None]:
-    with patch.object(reading, "masked_hash", _exact_hash), patch.object(volatile, "_is_noise", _no):
+    with patch.object(volatile, "masked_hash", _exact_hash), patch.object(volatile, "_is_noise", _no):
         yield
 
 
@@ -126,7 +125,7 @@ ABLATIONS = (
     Ablation("pauses mean nothing", "polling and back-off, whatever the words", _without_pauses),
     Ablation("no words for waiting", "polling at full speed whose answer says so in one of a few languages", _without_words),
     Ablation("loops between agents off", "work that goes round between fresh agents",
-             _replaced(pingpong, "advance", lambda visit, *rest: (None, None))),
+             _replaced(engine, "advance", lambda visit, *rest: (None, None))),
     Ablation("error messages not reduced to a class", "one error seen through changing names, numbers and paths",
              _replaced(failures, "error_signature", _exact_error)),
     Ablation("same effect off", "different tools that all lead to one described state",
