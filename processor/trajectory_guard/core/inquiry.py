@@ -26,7 +26,7 @@ from trajectory_guard.core.result_text import MAX_FORM_CHARS, WORD, is_acknowled
 from trajectory_guard.core.similarity.keys import is_bound
 from trajectory_guard.core.steps import EMPTY, SUCCESS
 from trajectory_guard.core.text import text_of
-from trajectory_guard.core.tools import is_lookup, is_thinking
+from trajectory_guard.core.tools import is_lookup, is_thinking, tables_in
 from trajectory_guard.core.volatile import is_volatile_throughout
 
 _STEM_CHARS: Final = 4
@@ -269,7 +269,7 @@ class Inquiry(Plain):
 
     def _names_other_tables(self, texts: Sequence[str]) -> bool:
         """Whether SQL reads other tables, or pairs of them, than before: that is no other form of one question."""
-        tables = {name.lower() for text in texts for name in _TABLE.findall(text[:_MAX_SQL_CHARS])}
+        tables = {name.lower() for text in texts for name in tables_in(text)}
         if not tables:
             return False
         read = checksum("\0".join(sorted(tables)))
@@ -303,13 +303,9 @@ class Inquiry(Plain):
         return anew
 
 
-_TABLE: Final = re.compile(r"(?<!\w)(?i:from|join|into|update)\s{1,9}([\w.\"`\[\]]{1,80})")
-_MAX_SQL_CHARS: Final = 2_000
-
-
 def reads_tables(values: Sequence[str]) -> bool:
     """Whether a request is SQL that names the tables it reads or writes."""
-    return any(_TABLE.search(value[:_MAX_SQL_CHARS]) is not None for value in values)
+    return any(map(tables_in, values))
 
 
 def values_asked(seen: Observation) -> tuple[str, ...]:

@@ -159,10 +159,10 @@ def is_reading(result: str) -> bool:
     (True, False)
     """
     words, decimals = DECIMAL.subn(" ", result[:MAX_FORM_CHARS])
-    return decimals > 0 and len(WORD.findall(words)) <= _WORDS_ADECIMAL * decimals
+    return decimals > 0 and len(WORD.findall(words)) <= _WORDS_A_DECIMAL * decimals
 
 
-_WORDS_ADECIMAL: Final = 3
+_WORDS_A_DECIMAL: Final = 3
 
 
 def is_token(form: str) -> bool:

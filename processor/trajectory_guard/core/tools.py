@@ -290,6 +290,19 @@ _CHANGES: Final = re.compile(
 )
 
 
+def tables_in(text: str) -> list[str]:
+    """The tables that SQL names; none in any other text, which may say where something is from.
+
+    >>> tables_in("SELECT * FROM a JOIN `b.c` USING (id)"), tables_in("flights from Berlin")
+    (['a', '`b.c`'], [])
+    """
+    return _TABLE.findall(text[:_MAX_SQL_CHARS]) if _SQL.match(text) is not None else []
+
+
+_SQL: Final = re.compile(r"\s{0,20}\(?(?:select|with|insert|update|delete|merge|explain)\s", re.IGNORECASE)
+_TABLE: Final = re.compile(r"(?<!\w)(?i:from|join|into|update)\s{1,9}([\w.\"`\[\]]{1,80})")
+
+
 def takes_a_batch(args: object, result: str) -> bool:
     """Whether SQL changed or copied as many rows as its own bound allows: the same statement takes the next ones.
 
