@@ -178,10 +178,9 @@ class Inquiry(Plain):
         item = self._is_item(texts, sums, requests) or (bool(handed) and self._is_written_anew(handed))
         paired = self._combines(texts, requests) and seen.signature is None  # a name that is refused may be a guess
         narrows = seen.outcome == EMPTY and self._narrows(requests)
-        anew = self._ask(texts, sums, requests, found=self.has_found(seen.tool), things=things)
-        others = self._names_other_tables(texts) and seen.signature is None
-        anew = (anew and not (nearby or narrows)) or others
-        entry = anew or further or paired
+        asks_anew = self._ask(texts, sums, requests, found=self.has_found(seen.tool), things=things)
+        other_tables = self._names_other_tables(texts) and seen.signature is None
+        entry = (asks_anew and not nearby and not narrows) or other_tables or further or paired
         result = seen.result.hex()
         # without the words of the request, one result leaves another answer where its own words are asked for
         if answer != self.answer and (result != self.result or not self.answer or answer[:1] == BRIEF):
@@ -429,7 +428,7 @@ class Advance(Plain):
         """A call of the tool returned something new: what follows is another series."""
         self.__init__()  # type: ignore[misc]
 
-    def update(self, tool: str, values: Sequence[str], result: str, *, failed: bool = False) -> int:
+    def update(self, tool: str, values: Sequence[str], result: str, *, failed: bool) -> int:
         """Add a fruitless call; returns how many calls in a row have gone on from the one before, this one included.
 
         Parameters:

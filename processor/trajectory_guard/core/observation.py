@@ -165,9 +165,9 @@ class SameResultRun(Plain):
             if one[:_WORDS] == head and (one[_WORDS:_SIZE] == words or one[_SIZE:_TRIED] == length)
         ]
         tries = alike[-1][_TRIED] if alike else 0
-        if alike and (tries < _TRIES or index % _RETRY_STEPS < _RETRIES):
-            masked = masked_hash(text, error=True) if not is_timetable(text) else _NOT_MASKED
-            for one in alike if masked != _NOT_MASKED else ():
+        if alike and (tries < _TRIES or index % _RETRY_STEPS < _RETRIES) and not is_timetable(text):
+            masked = masked_hash(text, error=True)
+            for one in alike:
                 if one[_MASKED:_SYMBOL] == masked and len(_NOT_IN_IDS.findall(data)) >= _LETTERS:
                     self.shown = self.shown.replace(one, one[:_TRIED] + b"\0" + one[_MASKED:])
                     return one[_SYMBOL:]

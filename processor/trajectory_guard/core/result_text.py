@@ -258,7 +258,7 @@ def _is_flag(text: str) -> bool:
         leaves = list(_plain_leaves(parse_json(text)))
     except (ValueError, RecursionError):
         return False
-    ids = [leaf for leaf in leaves if isinstance(leaf, str) and _LONG_ID.fullmatch(leaf) is not None]
+    ids = [leaf for leaf in leaves if _is_id(leaf)]
     if ids:
         leaves = [leaf for leaf in leaves if leaf not in ids]
     most = 2 * _SHORT_WIDTH if all(leaf is None or leaf is True for leaf in leaves) else _SHORT_WIDTH

@@ -21,7 +21,7 @@ from trajectory_guard.core.detectors.entry_lists import (
 )
 from trajectory_guard.core.envelope import failed_status
 from trajectory_guard.core.failures import UNSTATED, line_of
-from trajectory_guard.core.fingerprints import checksum, digest64, text_bytes
+from trajectory_guard.core.fingerprints import checksum, text_digest
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import WORD
 from trajectory_guard.core.steps import ERROR, SUCCESS, Certainty
@@ -196,7 +196,7 @@ class ErrorStreak(Detector):
             if self.lists and seen.made < 2 and seen.outcome == SUCCESS:
                 self._note_entry(seen)
             if self.fails:
-                tool = _digest(seen.tool)
+                tool = text_digest(seen.tool)
                 self.fails = tuple(one for one in self.fails if one.tool != tool)
             if (seen.progress or seen.may_be_new) and (self.recent or self.fruitless):
                 self._forget_what_works(seen)
@@ -204,7 +204,8 @@ class ErrorStreak(Detector):
         if seen.signature == UNSTATED:
             return self._of_unknown_cause(seen)
         if seen.result_changed and not self._knows(seen):
-            tool = _digest(seen.tool)  # the same command fails otherwise than before, as tests do that are being mended
+            tool = text_digest(seen.tool)
+            # the same command fails otherwise than before, as tests do that are being mended
             self.recent = tuple(one for one in self.recent if one.tool != tool)
             if seen.failed_alike_at:
                 return self._found_at(seen, 1.0, seen.failed_alike_at, Certainty.ACKNOWLEDGED)
@@ -254,7 +255,7 @@ class ErrorStreak(Detector):
     def _forget_what_works(self, seen: Observation) -> None:
         """A call brought something new: of its tool only failures of other lists, guesses and waits still count."""
         self.fruitless = ()
-        tool, listed = _digest(seen.tool), not runs_program(seen)
+        tool, listed = text_digest(seen.tool), not runs_program(seen)
         self.recent = tuple(one for one in self.recent if one.tool != tool or not (one.named or listed or one.passing))
 
     def _note_fruitless(self, failure: _Failure) -> None:
@@ -277,7 +278,7 @@ class ErrorStreak(Detector):
 
     def _of_unknown_cause(self, seen: Observation) -> DetectionResult | None:
         """Failures that show neither text nor class: only where nothing but failures came for six model turns."""
-        self.streak = self.streak.with_step(seen, _digest(seen.tool), 0)
+        self.streak = self.streak.with_step(seen, text_digest(seen.tool), 0)
         found = self._of_every_tool(seen)
         failing = self._of_one_tool(seen)
         if found is not None:
@@ -286,7 +287,7 @@ class ErrorStreak(Detector):
 
     def _of_one_tool(self, seen: Observation) -> DetectionResult | None:
         """A tool that fails again and again, whatever succeeds in between, where nothing shows what was asked for."""
-        tool, error = _digest(seen.tool), seen.result.hex()
+        tool, error = text_digest(seen.tool), seen.result.hex()
         known = next((one for one in self.fails if one.tool == tool), _FailingTool(tool, error, -1, ()))
         if error and known.error and error != known.error:
             known = _FailingTool(tool, error, -1, ())
@@ -330,7 +331,7 @@ class ErrorStreak(Detector):
         line = line_of(seen)
         blamed = tuple(asked[word] for word in dict.fromkeys(WORD.findall(last)) if word in asked)
         return _Failure(
-            seen.index, key, _digest(seen.tool), seen.call.hex(), named, passing, anew, names,
+            seen.index, key, text_digest(seen.tool), seen.call.hex(), named, passing, anew, names,
             tuple(asked.values()), blamed[:_MAX_BLAMED], _causes(seen, asked, line) if program else (),
             checksum(line), seen.batch, seen.request, entry,
             checksum(address) if address else 0,
@@ -457,11 +458,7 @@ _GUESS: Final = re.compile(rf"\A[^\s/\\]{{0,{_GUESS_CHARS}}}\Z")
 
 def _key(seen: Observation) -> str:
     """Tool and error class, whatever the endpoint: a host that is gone fails at all."""
-    return _digest(f"{seen.name}\0{seen.signature}")
-
-
-def _digest(text: str) -> str:
-    return digest64(text_bytes(text)).hex()
+    return text_digest(f"{seen.name}\0{seen.signature}")
 
 
 def _named_parts(seen: Observation, line: str) -> tuple[int, ...]:

@@ -28,7 +28,8 @@ _KEPT: Final = 6
 _KEPT_REPORTS: Final = 4
 _MIN_CHARS: Final = 40
 """A shorter text names a class of failures, as a status does: many things may fail so."""
-_MAX_CHARS: Final = 1_024
+_REPORT_CHARS: Final = 1_024
+_REQUEST_CHARS: Final = 4_096
 _MIN_NAME_CHARS: Final = 4
 _MAX_NAMES: Final = 64
 _MEMBER: Final = re.compile(r"\"[^\"\n]{1,80}\"\s{0,9}:")
@@ -112,7 +113,7 @@ class RecurringFailure(Detector):
                 call = seen.call.hex()
                 self.reports = tuple([one for one in self.reports if one.call != call])
             return None
-        words, figures = _read(both_ends(text, _MAX_CHARS), seen.values)
+        words, figures = _read(both_ends(text, _REPORT_CHARS), seen.values)
         if sum(map(str.isalpha, _MEMBER.sub("", words))) < _LETTERS:
             return None
         key = checksum(f"{seen.tool}\0{words}")
@@ -249,7 +250,7 @@ class OnlyFailures(Detector):
 
 def _read(text: str, values: Sequence[str]) -> tuple[str, tuple[float, ...]]:
     """A report without its figures and the ids that the request names, and the first figure of each of these words."""
-    asked = frozenset(NUMBERED.findall("\n".join(values)[:_MAX_CHARS])[:_MAX_NAMES])
+    asked = frozenset(NUMBERED.findall("\n".join(values)[:_REQUEST_CHARS])[:_MAX_NAMES])
     figures: list[float] = []
 
     def without_figures(found: re.Match[str]) -> str:

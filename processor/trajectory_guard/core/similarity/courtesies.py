@@ -13,9 +13,12 @@ _LEAST_CHARS: Final = 3
 """Of what is left: "Hola" alone is a name, or a word that is looked for."""
 
 
+_BY_PLACE: Final = runs("courtesy")
+
+
 def _phrases(*places: str) -> tuple[tuple[str, ...], ...]:
     """The phrases of these places as words, the longest first."""
-    found = (run for name, of_name in runs("courtesy").items() if name.partition("-")[0] in places for run in of_name)
+    found = (run for name, of_name in _BY_PLACE.items() if name.partition("-")[0] in places for run in of_name)
     folded = {tuple([plain(word).lower() for word in run]) for run in found}
     return tuple(sorted(folded, key=lambda one: (-len("".join(one)), one)))
 
@@ -27,10 +30,17 @@ def _by_edge(phrases: Iterable[tuple[str, ...]], edge: int) -> dict[str, list[tu
     return table
 
 
-_BEGIN: Final = _by_edge(_phrases("ask", "greet"), 0)
-_END: Final = _by_edge(_phrases("ask", "thank"), -1)
-_UNSPACED_BEGIN: Final = tuple(one[0] for one in _phrases("ask", "greet") if len(one) == 1 and has_unspaced(one[0]))
-_UNSPACED_END: Final = tuple(one[0] for one in _phrases("ask", "thank") if len(one) == 1 and has_unspaced(one[0]))
+def _unspaced(phrases: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """Those of scripts without spaces, which stand at the edge of a longer word."""
+    return tuple([phrase[0] for phrase in phrases if len(phrase) == 1 and has_unspaced(phrase[0])])
+
+
+_AT_BEGIN: Final = _phrases("ask", "greet")
+_AT_END: Final = _phrases("ask", "thank")
+_BEGIN: Final = _by_edge(_AT_BEGIN, 0)
+_END: Final = _by_edge(_AT_END, -1)
+_UNSPACED_BEGIN: Final = _unspaced(_AT_BEGIN)
+_UNSPACED_END: Final = _unspaced(_AT_END)
 
 
 def without_courtesies(words: list[str]) -> list[str]:
