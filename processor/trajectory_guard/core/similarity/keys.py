@@ -38,6 +38,7 @@ _KNOB: Final = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _GROUPS: Final = groups("arguments")
+_SETTINGS: Final = frozenset(_GROUPS["setting"])
 _RATIONALE: Final = frozenset(_GROUPS["rationale"])
 _REASONS: Final = frozenset(_GROUPS["reason"])
 _ACTS: Final = re.compile(
@@ -77,6 +78,8 @@ def classify_key(key: str) -> int:
     if _KNOB.match(key.replace("-", "_")):
         return KNOB
     plain = squash(key)
+    if plain in _SETTINGS:
+        return KNOB
     if plain in _RATIONALE or plain in _REASONS:
         return RATIONALE
     found = _BY_NAME.get(plain)

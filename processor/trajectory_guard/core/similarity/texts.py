@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final
 
 from . import vocabulary as vocab
@@ -108,6 +109,9 @@ def _compare(a: TextFeatures, b: TextFeatures) -> Judgement:
     if a.sequence == b.sequence and a.vocabulary == b.vocabulary and a.participles != b.participles:
         return "maybe", f"another tense: {_some(a.participles ^ b.participles)}"
     if a.sequence == b.sequence:
+        bound = _bound_otherwise(a, b) if a.english and b.english else None
+        if bound is not None:
+            return "different", "one part is replaced: {} / {}".format(*bound)
         return ("same", "same words") if a.sequence or a.vocabulary == b.vocabulary else ("maybe", "no content words")
     return _by_words(a, b)
 
@@ -134,6 +138,7 @@ def _contradiction(a: TextFeatures, b: TextFeatures) -> str:
         _opposed(only_a, only_b)
         or _anchor_mismatch(a, b)
         or _name_mismatch(a, b)
+        or _bound_mismatch(a, b)
         or _direction_mismatch(a, b)
         or _question_mismatch(a, b)
     )
@@ -156,6 +161,22 @@ def _anchor_mismatch(a: TextFeatures, b: TextFeatures) -> str:
     if {one.removeprefix("#") for one in left} == {one.removeprefix("#") for one in right}:
         return ""  # the third floor is floor 3; the third largest city is not the 3 largest cities
     return f"a number, date or identifier differs: {_some(left)} / {_some(right)}"
+
+
+def _bound_mismatch(a: TextFeatures, b: TextFeatures) -> str:
+    """A number, a date or an amount that is a bound on one side alone: ``before 2024-05-01``, ``on 2024-05-01``."""
+    left, right = (
+        {vocab.BOUNDING[link] for word, link in one.links if link in vocab.BOUNDING and _is_figure(word, one)}
+        for one in (a, b)
+    )
+    return "" if left == right else f"a bound on one side alone: {_some(left ^ right)}"
+
+
+def _is_figure(word: str, text: TextFeatures) -> bool:
+    return word in text.anchors or word in _UNITS
+
+
+_UNITS: Final = frozenset(vocab.UNITS.values())
 
 
 def _some(items: set[str] | frozenset[str]) -> str:
@@ -222,7 +243,23 @@ def _has_turned(a: tuple[str, ...], b: tuple[str, ...], end: str, other_end: str
     return a.index(other_end) < a.index(end) and b.index(end) < b.index(other_end)
 
 
+def _bound_otherwise(a: TextFeatures, b: TextFeatures) -> tuple[str, str] | None:
+    """Two words, none of them of content, where texts differ in one or two such places alone: ``must I``, ``can I``."""
+    pairs = [pair for pair in zip(a.frame, b.frame, strict=False) if pair[0] != pair[1]]
+    if len(a.frame) != len(b.frame) or len(pairs) > _MAX_BOUND_OTHERWISE:
+        return None
+    if any(word in a.sequence for pair in pairs for word in pair):
+        return None
+    return next((pair for pair in pairs if not any(map(frozenset(pair).issubset, vocab.INTERCHANGEABLE))), None)
+
+
+_MAX_BOUND_OTHERWISE: Final = 2
+
+
 def _question_mismatch(a: TextFeatures, b: TextFeatures) -> str:
+    for asks, other in ((a, b), (b, a)):
+        if asks.questions and not other.questions and "how" in other.vocabulary and not _asks_alike(a, b):
+            return f"another kind of question: {_some(asks.questions)} / how"
     if a.questions and b.questions and not a.questions & b.questions:
         return f"another kind of question: {_some(a.questions)} / {_some(b.questions)}"
     return ""
@@ -327,9 +364,17 @@ def _same_content(a: TextFeatures, b: TextFeatures) -> Judgement:
         return "maybe", "no content word in common"
     if _asks_other_side(a, b) or _asks_other_side(b, a):
         return "different", "one side asks who did it, the other to whom it was done"
+    if _swaps_names(a, b):
+        return "maybe", "two names have changed places, which may be another direction"
     if not (a.english or b.english) and _in_order(a, b) != _in_order(b, a):
         return "maybe", "another order, which may change who does what to whom"
     return "same", "same words in another order or frame"
+
+
+def _swaps_names(a: TextFeatures, b: TextFeatures) -> bool:
+    """Whether two names that stand side by side have changed places: ``train Oslo Bergen``, ``train Bergen Oslo``."""
+    back = set(pairwise(b.sequence))
+    return any(one in a.names and two in a.names and (two, one) in back for one, two in pairwise(a.sequence))
 
 
 def _in_order(a: TextFeatures, b: TextFeatures) -> tuple[str, ...]:
@@ -375,15 +420,21 @@ def _is_exchange(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
 
 
 def _by_addition(a: TextFeatures, b: TextFeatures, added: frozenset[str]) -> Judgement:
-    """One side holds every content word of the other and more: a refinement, unless the text is long."""
+    """One side holds every content word of the other and more: it narrows, but for one word beside a long text."""
     if added <= _COUNTRIES and _is_qualified(a, b, added):
         return "same", f"the country is named: {_some(added)}"
-    shared = _shared(a, b)
-    if len(added) == 1 and shared >= 5:
+    if len(added) == 1 and _shared(a, b) >= _LONG_TEXT:
         return "same", f"one side adds: {_some(added)}"
+    replaced = _replaced(a.frame, b.frame)  # a word without content that stands for one with: "steps", "mean"
+    if replaced is not None:
+        return "different", "one part is replaced: {} / {}".format(*replaced)
     if not _extends(a, b) and _asks_alike(a, b):
         return "maybe", f"one side adds, in another order or frame: {_some(added)}"
     return "different", f"one side adds: {_some(added)}"
+
+
+_LONG_TEXT: Final = 12
+"""Content words from which a text is more than a question, so that one more word hardly changes what it says."""
 
 
 def _by_overlap(a: TextFeatures, b: TextFeatures, *, cap: bool = False) -> Judgement:

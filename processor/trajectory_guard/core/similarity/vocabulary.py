@@ -86,6 +86,8 @@ NUMBERS_ELSEWHERE: Final = {word: number for number, found in groups("numbers").
 MEASURES: Final = {word: symbol for symbol, found in groups("measures").items() for word in found}
 """Words for units of measure that count right after a number, by word."""
 
+INTERCHANGEABLE: Final = tuple(frozenset(group) for group in groups("interchangeable").values())
+"""Words without content of which one may stand for another: ``is`` for ``are``, ``on`` for ``at``. By their stems."""
 QUESTION_WORDS: Final = frozenset(["who", "when", "where", "why"])
 CONFLICTING_DIRECTIONS: Final = frozenset(
     frozenset(pair.split())
@@ -110,6 +112,11 @@ CONFLICTING_DIRECTIONS: Final = frozenset(
     )
 )
 DIRECTIONS: Final = frozenset(word for pair in CONFLICTING_DIRECTIONS for word in pair)
+BOUNDING: Final = {
+    "before": "before", "until": "before", "after": "after", "since": "after", "over": "over", "above": "over",
+    "under": "under", "below": "under",
+}  # fmt: skip
+"""Links that make a bound of the figure behind them, by the kind of the bound."""
 ONE_WAY: Final = frozenset(["to", "into", "from", "by", "over", "before", "after", "than"])
 """Links that a word cannot follow here and go before there without another meaning: euro to krone, krone to euro."""
 SYMMETRIC: Final = frozenset(["and", "or", "vs", "versus", "plus"])
