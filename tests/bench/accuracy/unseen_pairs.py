@@ -84,7 +84,7 @@ def interval(group: Sequence[Compared], measure: Measure) -> str:
 
 def groups(every: Sequence[Compared]) -> Iterator[tuple[str, list[Compared]]]:
     """By split, and English apart from the other languages."""
-    for split in ("dev", "held", "blind", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"):
+    for split in ("dev", "held", "blind", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"):
         part = [one for one in every if one.split == split]
         yield split, part
         yield f"{split}, English", [one for one in part if one.language == "en"]

@@ -39,7 +39,8 @@ class ScriptedChatModel(BaseChatModel):
         self.turns += 1
         read = sum(_tokens(message) for message in messages)
         wrote = _tokens(answer)
-        answer.usage_metadata = {"input_tokens": read, "output_tokens": wrote, "total_tokens": read + wrote}
+        usage = {"input_tokens": read, "output_tokens": wrote, "total_tokens": read + wrote}
+        answer = answer.model_copy(update={"usage_metadata": usage})
         answer.response_metadata = {**answer.response_metadata, "model_name": self.model_name}
         return ChatResult(
             generations=[ChatGeneration(message=answer)],

@@ -138,8 +138,9 @@ def _contradiction(a: TextFeatures, b: TextFeatures) -> str:
         _opposed(only_a, only_b)
         or _anchor_mismatch(a, b)
         or _name_mismatch(a, b)
-        or _bound_mismatch(a, b)
+        or (f"a bound on one side alone: {_some(a.bounds ^ b.bounds)}" if a.bounds != b.bounds else "")
         or _direction_mismatch(a, b)
+        or _role_mismatch(a, b)
         or _question_mismatch(a, b)
     )
 
@@ -163,27 +164,13 @@ def _anchor_mismatch(a: TextFeatures, b: TextFeatures) -> str:
     return f"a number, date or identifier differs: {_some(left)} / {_some(right)}"
 
 
-def _bound_mismatch(a: TextFeatures, b: TextFeatures) -> str:
-    """A number, a date or an amount that is a bound on one side alone: ``before 2024-05-01``, ``on 2024-05-01``."""
-    left, right = (
-        {vocab.BOUNDING[link] for word, link in one.links if link in vocab.BOUNDING and _is_figure(word, one)}
-        for one in (a, b)
-    )
-    return "" if left == right else f"a bound on one side alone: {_some(left ^ right)}"
-
-
-def _is_figure(word: str, text: TextFeatures) -> bool:
-    return word in text.anchors or word in _UNITS
-
-
-_UNITS: Final = frozenset(vocab.UNITS.values())
-
-
 def _some(items: set[str] | frozenset[str]) -> str:
     return " ".join(item[:40] for item in sorted(items)[:3]) or "none"
 
 
 def _name_mismatch(a: TextFeatures, b: TextFeatures) -> str:
+    if not a.names and not b.names:
+        return ""
     for name in sorted(a.names & b.names):
         forms = [{form for named, form in side.named if named == name} for side in (a, b)]
         if any(forms) and forms[0].isdisjoint(
@@ -226,14 +213,40 @@ def _direction_mismatch(a: TextFeatures, b: TextFeatures) -> str:
         for other, back in b.directions - a.directions:
             if word == other and frozenset((link, back)) in vocab.CONFLICTING_DIRECTIONS:
                 return f"another direction: {link} {word} / {back} {word}"
-    for left, link, right in a.around:
-        if (right, link, left) in b.around and left != right:
-            return f"the roles of {left} and {right} are swapped"
     for word, link in sorted(a.links - b.links):
         for other, back in b.links - a.links:
             if link == back and link in vocab.ONE_WAY and _has_turned(a.sequence, b.sequence, word, other):
                 return f"another direction: {link} {word} / {link} {other}"
     return ""
+
+
+def _role_mismatch(a: TextFeatures, b: TextFeatures) -> str:
+    """Who does what to whom, and which is the part and which the whole, in another order or by other links."""
+    for left, link, right in sorted(a.around) if a.around and b.around else ():
+        for back in (link, *vocab.HEADED) if a.english and b.english and link in vocab.HEADED else (link,):
+            if (right, back, left) in b.around and left != right:
+                return f"the roles of {left} and {right} are swapped"
+    if not (a.english and b.english):
+        return ""
+    if "only" in a.vocabulary ^ b.vocabulary:
+        return "one side excludes all others"
+    if a.sequence == b.sequence:
+        tells_agent = ("by" in a.vocabulary) != ("by" in b.vocabulary) and a.participles | b.participles
+        return "one side says who did it, the other to whom it was done" if tells_agent else ""
+    if len(a.frame) == len(b.frame) and sorted(a.frame) == sorted(b.frame) and _bindings(a) != _bindings(b):
+        return "the same words bind others"
+    return "two names have changed places" if len(a.names) > 1 and _swaps_names(a, b) else ""
+
+
+def _bindings(text: TextFeatures) -> set[tuple[str, str]]:
+    """Content words with the word before them that binds them; neither bounds nor lists."""
+    return {pair for pair in text.links if pair[1] not in vocab.BOUNDING and pair[1] not in vocab.SYMMETRIC}
+
+
+def _swaps_names(a: TextFeatures, b: TextFeatures) -> bool:
+    """Whether two names that stand side by side have changed places: ``train Oslo Bergen``, ``train Bergen Oslo``."""
+    back = set(pairwise(b.sequence))
+    return any(one in a.names and two in a.names and (two, one) in back for one, two in pairwise(a.sequence))
 
 
 def _has_turned(a: tuple[str, ...], b: tuple[str, ...], end: str, other_end: str) -> bool:
@@ -254,9 +267,13 @@ def _bound_otherwise(a: TextFeatures, b: TextFeatures) -> tuple[str, str] | None
 
 
 _MAX_BOUND_OTHERWISE: Final = 2
+_QUANTITIES: Final = frozenset(map(concept, vocab.QUANTITIES))
 
 
 def _question_mismatch(a: TextFeatures, b: TextFeatures) -> str:
+    left, right = a.hard & _QUANTITIES, b.hard & _QUANTITIES
+    if left and right and left.isdisjoint(right):
+        return f"another quantity is asked for: {_some(left)} / {_some(right)}"
     for asks, other in ((a, b), (b, a)):
         if asks.questions and not other.questions and "how" in other.vocabulary and not _asks_alike(a, b):
             return f"another kind of question: {_some(asks.questions)} / how"
@@ -270,6 +287,8 @@ def _by_words(a: TextFeatures, b: TextFeatures) -> Judgement:
     if replaced is not None:
         relation = "maybe" if _is_rephrased(a, b) else "different"
         return relation, "one part is replaced: {} / {}".format(*replaced)
+    if _is_flipped(a, b):
+        return "maybe", "two neighbours have changed places, which may be another compound"
     if _is_exchange(a.sequence, b.sequence):
         relation = "different" if sorted(a.frame) == sorted(b.frame) else "maybe"  # other words bind them now
         return relation, "two words have changed places around others"
@@ -364,17 +383,9 @@ def _same_content(a: TextFeatures, b: TextFeatures) -> Judgement:
         return "maybe", "no content word in common"
     if _asks_other_side(a, b) or _asks_other_side(b, a):
         return "different", "one side asks who did it, the other to whom it was done"
-    if _swaps_names(a, b):
-        return "maybe", "two names have changed places, which may be another direction"
     if not (a.english or b.english) and _in_order(a, b) != _in_order(b, a):
         return "maybe", "another order, which may change who does what to whom"
     return "same", "same words in another order or frame"
-
-
-def _swaps_names(a: TextFeatures, b: TextFeatures) -> bool:
-    """Whether two names that stand side by side have changed places: ``train Oslo Bergen``, ``train Bergen Oslo``."""
-    back = set(pairwise(b.sequence))
-    return any(one in a.names and two in a.names and (two, one) in back for one, two in pairwise(a.sequence))
 
 
 def _in_order(a: TextFeatures, b: TextFeatures) -> tuple[str, ...]:
@@ -407,6 +418,21 @@ def _share_of_signs(a: str, b: str) -> float:
     """Share of common Chinese signs and katakana: most of them are words of their own, so that pairs miss much."""
     left, right = signs(a), signs(b)
     return len(left & right) / len(left | right) if left and right else 0.0
+
+
+def _is_flipped(a: TextFeatures, b: TextFeatures) -> bool:
+    """Whether two neighbours alone have changed places, beside other words: ``chocolate milk``, ``milk chocolate``."""
+    if len(a.frame) != len(b.frame) or len(a.frame) < _MIN_FLIPPED:
+        return False
+    moved = [position for position, one in enumerate(a.frame) if one != b.frame[position]]
+    if len(moved) != 2 or moved[1] - moved[0] != 1:
+        return False
+    pair = [a.frame[position] for position in moved]
+    return pair == [b.frame[position] for position in reversed(moved)] and a.hard.issuperset(pair)
+
+
+_MIN_FLIPPED: Final = 3
+"""In a text of two words their order is a matter of taste: ``weather Oslo``."""
 
 
 def _is_exchange(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
@@ -447,6 +473,6 @@ def _by_overlap(a: TextFeatures, b: TextFeatures, *, cap: bool = False) -> Judge
         if _share_of_signs(a.letters, b.letters) > MAYBE_ABOVE_OF_SIGNS:
             return "maybe", "some signs are shared"
         return "different", "other words"
-    if share >= SAME_AT and not cap and len(left) + len(right) > 2:
+    if share >= SAME_AT and shared >= _LONG_TEXT and not cap:
         return "same", f"most words are shared, {_some(left)} / {_some(right)} are not"
     return "maybe", f"some words are shared, {_some(left)} / {_some(right)} are not"

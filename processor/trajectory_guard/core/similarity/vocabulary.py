@@ -112,13 +112,21 @@ CONFLICTING_DIRECTIONS: Final = frozenset(
     )
 )
 DIRECTIONS: Final = frozenset(word for pair in CONFLICTING_DIRECTIONS for word in pair)
+QUANTITIES: Final = frozenset(
+    head[0]
+    for run, head in PHRASES.items()
+    if run[0] == "how" and len(head) == 1 and head[0] not in ("number", "population")
+)
+"""What a question after a quantity asks for: of one subject, its age is not its height."""
 BOUNDING: Final = {
     "before": "before", "until": "before", "after": "after", "since": "after", "over": "over", "above": "over",
-    "under": "under", "below": "under",
+    "under": "under", "below": "under", "within": "within",
 }  # fmt: skip
 """Links that make a bound of the figure behind them, by the kind of the bound."""
 ONE_WAY: Final = frozenset(["to", "into", "from", "by", "over", "before", "after", "than"])
 """Links that a word cannot follow here and go before there without another meaning: euro to krone, krone to euro."""
+HEADED: Final = frozenset(["about", "against", "by", "for", "from", "in", "of", "on", "to", "with", "without"])
+"""Links between a head and what it is of, for or about: turned round, the head is another one."""
 SYMMETRIC: Final = frozenset(["and", "or", "vs", "versus", "plus"])
 """Links whose two sides may change places."""
 COUNTRIES: Final = words("countries")

@@ -41,6 +41,7 @@ class TextFeatures(NamedTuple):
 
     ``negations`` counts the words that negate, ``doubtful`` those that negate in some languages or some words only.
     ``named`` holds each name with the form in which it is written: Park Avenue is no synonym of another street.
+    ``bounds`` holds the kinds of bounds that figures set: ``before 2024-05-01``, ``over 500 EUR``.
     """
 
     sequence: tuple[str, ...]
@@ -61,6 +62,7 @@ class TextFeatures(NamedTuple):
     frame: tuple[str, ...] = ()
     letters: str = ""
     doubtful: int = 0
+    bounds: frozenset[str] = frozenset()
 
 
 def tokens(text: str) -> list[str]:
@@ -384,6 +386,7 @@ def begin_alike(word: str, other: str) -> bool:
 _ARTICLES: Final = frozenset(("the", "a", "an", "my", "your"))
 _OPERATORS: Final = frozenset(("and", "or", "not", "in", "is", "to", "near"))
 """Words that are often written in capitals in queries."""
+_CURRENCIES: Final = frozenset(vocab.UNITS.values())
 _MIN_STEM: Final = 4
 _LONG: Final = 9
 
@@ -397,7 +400,7 @@ class _Builder:
         self._title_case = title_case
         self.sequence: list[str] = []
         self.sets: dict[str, set[str]] = {
-            name: set() for name in ("hard", "soft", "names", "words", "implicit", "asked", "past")
+            name: set() for name in ("hard", "soft", "names", "words", "implicit", "asked", "past", "bounds")
         }
         self.anchors: list[str] = []
         self.negations = 0
@@ -457,6 +460,8 @@ class _Builder:
                 self.directions.add((name, self._link))
             if self.sequence and self._link not in vocab.SYMMETRIC:
                 self.around.add((self.sequence[-1], self._link, name))
+            if self._link in vocab.BOUNDING and (role == ANCHOR or name in _CURRENCIES):
+                self.sets["bounds"].add(vocab.BOUNDING[self._link])
             self.links.add((name, self._link))
             self._link = ""
         self.sequence.append(name)
@@ -472,7 +477,8 @@ class _Builder:
         if is_name:
             self.sets["names"].add(name)
             if role == HARD:  # a month is one in any form
-                self.named.add((name, stem(raw.lower())))
+                form = raw.lower().removesuffix("'s")
+                self.named.add((name, _singular(vocab.IRREGULAR.get(form, form))))
 
     def _is_name(self, raw: str) -> bool:
         if not raw[:1].isupper() or len(raw) < 2:
@@ -486,5 +492,5 @@ class _Builder:
             frozenset(self.named), sets["words"],
             self.negations, sets["implicit"], sets["asked"], frozenset(self.directions), frozenset(self.around),
             sets["past"], self._english, frozenset(self.links), tuple(self.frame), self.letters,
-            self.doubtful,
+            self.doubtful, sets["bounds"],
         )  # fmt: skip
