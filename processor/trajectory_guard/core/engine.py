@@ -314,6 +314,8 @@ class Engine:
     ) -> tuple[DetectionResult, ...]:
         if observation.copy_of >= 0 and not observation.is_surplus:
             return ()  # copies within one batch count once, whatever the rule
+        if observation.counted:
+            return ()  # several times on purpose, and as many as the model says
         run.note_memory(observation)
         findings = []
         signs, of_model_calls = signs_of(observation), observation.step.model_scope is not None

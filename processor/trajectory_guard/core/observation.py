@@ -197,6 +197,7 @@ class Observation:
             65,536.
         gap_s: idle seconds before this step, the model's own time aside; 0 if unknown.
         segment: index of the first step after the last uncertain boundary.
+        counted: the model counts this step aloud, as one of several that it has planned.
         signature: masked error class, None unless the outcome is an error, or a result seen before reads like one.
         killed: the result says that the call was ended by a time limit.
         twice: as of the state: unknown results say nothing, since another record of each call shows them.
@@ -264,6 +265,7 @@ class Observation:
     batch = 0
     gap_s = 0.0
     segment = 0
+    counted = False
     # failures.read_outcome
     signature: str | None = None
     killed = False

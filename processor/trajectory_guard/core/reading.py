@@ -81,6 +81,9 @@ class Reader:
         if run.index:
             self._place(run, seen)
         seen.segment = run.boundary
+        if step.thought:
+            run.count = run.count.after(step.thought, run.index)
+        seen.counted = run.count.covers(run.index)
         read_outcome(seen, by_guard=by_guard)
         seen.twice = state.twice
         seen.may_be_new = not state.twice and not seen.result and seen.signature is None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from array import array
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.detectors.base import Detector
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol
@@ -22,6 +23,59 @@ _LINE: Final = "H"
 """Format of a checksum of ``LINE_BYTES`` bytes: its value depends on the machine, its bytes do not."""
 
 
+MAX_WHOLE: Final = 50
+"""A count towards more is no excuse: the loop that it may be would go on for too long."""
+_MAX_LAP: Final = 6
+_MAX_SPENT: Final = 2 * MAX_WHOLE
+"""Steps of a run that may be counted: one that begins its count anew for ever is a loop."""
+_HEAD_CHARS: Final = 400
+_COUNTED: Final = re.compile(r"(?<![\d.,:])(\d{1,3})(?![\d.])[^\d\n]{1,9}(\d{1,3})(?![\d.:])")
+
+
+class Count(NamedTuple):
+    """What the model counts aloud towards a number that it has set: "run 3 of 10", "7/20".
+
+    What is measured, tossed or tried several times on purpose looks like a loop, and ends by itself. A count that goes
+    up by one each time, of one whole, says so in any language.
+
+    Fields:
+        number, whole: as the model says them; at: index of the step that it was said with.
+        lap: steps since the count before it, 0 if this is the first one.
+        spent: steps that were counted in this run, all counts together.
+    """
+
+    number: int = 0
+    whole: int = 0
+    at: int = -1
+    lap: int = 0
+    spent: int = 0
+
+    def after(self, thought: str, index: int) -> Count:
+        """The count once the model has said ``thought`` with the step at ``index``.
+
+        >>> count = Count().after("Run 1 of 10", 0).after("Run 2 of 10", 1)
+        >>> count.covers(1), count.covers(2), count.after("Run 2 of 10", 2).covers(2)
+        (True, False, False)
+        >>> Count().after("第1次，共3次", 0).after("", 1).after("第2次，共3次", 2).covers(3)
+        True
+        """
+        for number, whole in _COUNTED.findall(thought[:_HEAD_CHARS]):
+            said = int(number), int(whole)
+            if said == (self.number, self.whole):
+                return self if index < self.at + self.lap else Count(*said, index, 0, self.spent)
+            if said == (self.number + 1, self.whole) and said[0] <= said[1]:
+                lap = index - self.at
+                return Count(*said, index, lap, self.spent + lap)
+            if 0 < said[0] <= said[1] <= MAX_WHOLE:
+                return Count(*said, index, 0, self.spent)
+        return self
+
+    def covers(self, index: int) -> bool:
+        """Whether a step is one of those that the model counts: the next count is not overdue."""
+        due = index < self.at + self.lap
+        return due and self.lap <= _MAX_LAP and self.spent <= _MAX_SPENT
+
+
 class Run:
     """The memory of one run: it is discarded when the run ends.
 
@@ -36,6 +90,7 @@ class Run:
         last_work: index of the newest such call that handed over content or brought something new, -1 before the first.
         last_act: of the newest one that succeeded in something else than a look or an action on a view.
         last_timed: index of the newest answer that equals an earlier one but for a duration, -1 before the first.
+        count: what the model counts aloud.
         last_waiting: index of the newest step that could only prove waiting, -1 before the first; last_stated_wait: of
             the newest one whose result, call or pause says so, where others have but the name of a tool.
         waits: indices of the newest steps that could only prove waiting on their own, whatever their lap holds.
@@ -70,6 +125,7 @@ class Run:
         "batch_end",
         "batch_label",
         "boundary",
+        "count",
         "dated",
         "detectors",
         "dismissed",
@@ -118,6 +174,7 @@ class Run:
         self.last_stated_wait = -1
         self.waits: tuple[int, ...] = ()
         self.last_timed = -1
+        self.count = Count()
         self.last_work = self.last_act = -1
         self.old_states_in_a_row = 0
         self.failure = NO_FAILURE
@@ -268,6 +325,7 @@ class Run:
             "lines": self.lines.hex(),
             "dated": self.dated.hex(),
             **({"unfiltered": self.unfiltered.hex()} if self.unfiltered else {}),  # few runs filter their commands
+            **({"count": list(self.count)} if self.count.whole else {}),
             "waits": list(self.waits),
             "written": list(self.written),
             "repeat_streak": list(self.repeat_streak),
@@ -293,6 +351,7 @@ class Run:
         run.repeat_streak = tuple(plain["repeat_streak"])
         run.lines, run.dated = bytes.fromhex(plain["lines"]), bytes.fromhex(plain["dated"])
         run.unfiltered = bytes.fromhex(plain.get("unfiltered", ""))
+        run.count = Count(*plain.get("count", ()))
         run.waits, run.written = tuple(plain["waits"]), tuple(plain["written"])
         run.batch_end = float("-inf") if plain["batch_end"] is None else plain["batch_end"]
         run.same_results = SameResultRun.from_plain(plain["same_results"])
