@@ -326,7 +326,7 @@ class Reader:
             run.note_dated(seen.call, masked)
         noise = noise and not (new_calls and was_written(run.written, text))
         noise = (noise and (makes or not profile.moves_on)) or profile.is_timed or (profile.reordered and not new_calls)
-        noise = noise and not profile.steps_on(known)
+        noise = (noise and not profile.steps_on(known)) or profile.names_anew(known)
         if seen.in_a_row:
             before = Vocabulary(*known.vocabulary) if known is not None else Vocabulary()
             vocabulary, is_paraphrase = before.add(text)
