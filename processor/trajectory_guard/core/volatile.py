@@ -265,7 +265,8 @@ class NoiseProfile(NamedTuple):
                 strides = _strides(before, stride)
         return self._replace(
             ages=ages, figures=figures, form=form, at=at, kept=kept, timed=timed, since=since, grown=grown,
-            stride=stride, strides=strides, shares=shares, unordered=unordered, addresses=addresses_in(result), handles=handles_in(result),
+            stride=stride, strides=strides, shares=shares, unordered=unordered, addresses=addresses_in(result),
+            handles=handles_in(result),
             reordered=before is not None and bool(unordered) and before.unordered == unordered,
         )  # fmt: skip
 
@@ -294,9 +295,12 @@ def handles_in(result: str) -> list[int]:
     return [*map(checksum, names), checksum(_HANDLE.sub("", mask_noise(result)))] if 0 < len(names) <= _HANDLES else []
 
 
+_ROLES: Final = (
+    "button|checkbox|combobox|generic|heading|img|link|listitem|menuitem|option|radio|StaticText|tab|textbox"
+)
 _HANDLE: Final = re.compile(
-    r"(?<=\[ref=)[a-z]{0,2}\d{1,6}(?:e\d{1,6})?(?=\])|(?<=\suid=)\d{1,6}_\d{1,6}\b|(?<=\[)\d{1,6}(?=\](?:<[a-z]| (?:button"
-    r"|checkbox|combobox|generic|heading|img|link|listitem|menuitem|option|radio|StaticText|tab|textbox)\b))"
+    r"(?<=\[ref=)[a-z]{0,2}\d{1,6}(?:e\d{1,6})?(?=\])|(?<=\suid=)\d{1,6}_\d{1,6}\b"
+    rf"|(?<=\[)\d{{1,6}}(?=\](?:<[a-z]| (?:{_ROLES})\b))"
 )
 """Of Playwright, of Chrome's developer tools, of browser-use and of WebArena."""
 _HANDLE_CHARS: Final = 16_384

@@ -22,6 +22,20 @@ from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.semantic.settler import ModelSettings, prepare
 
 PAIRS: Final = BUNDLED / "similar_calls_unseen.jsonl"
+SPLITS: Final = [
+    "dev",
+    "held",
+    "blind",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+    "tenth",
+]
 RESAMPLES: Final = 2_000
 SEED: Final = 7
 
@@ -84,7 +98,7 @@ def interval(group: Sequence[Compared], measure: Measure) -> str:
 
 def groups(every: Sequence[Compared]) -> Iterator[tuple[str, list[Compared]]]:
     """By split, and English apart from the other languages."""
-    for split in ("dev", "held", "blind", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"):
+    for split in SPLITS:
         part = [one for one in every if one.split == split]
         yield split, part
         yield f"{split}, English", [one for one in part if one.language == "en"]

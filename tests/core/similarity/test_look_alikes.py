@@ -82,6 +82,16 @@ ENGLISH = [
     ("early symptoms of flu", "symptoms of early flu"),
     ("what causes rust", "what rust causes"),
     ("effects of sleep on memory", "effects of memory on sleep"),
+    ("Can only members book the boathouse on weekends?", "Can members book the boathouse only on weekends?"),
+    ("project Heron minutes has:attachment", "project Heron minutes -has:attachment"),
+    ("composers who taught Franz Liszt", "composers taught by Franz Liszt"),
+    ("simple paintings for children to copy", "simple paintings of children to copy"),
+    ("tickets that were closed as duplicates of OPS-88", "tickets that OPS-88 was closed as a duplicate of"),
+    ("trainings mandatory for staff not based in Dublin", "trainings not mandatory for staff based in Dublin"),
+    ("weight of the X200 drone battery", "weight of the X200 drone with battery"),
+    ("how to clean a keyboard with alcohol", "how to clean alcohol off a keyboard"),
+    ("1:1 with Femi every week", "1:1 with Femi every other week"),
+    ("what is an LLM used for", "what is an LLM"),
 ]
 GERMAN = [
     ("Zug von Bonn nach Köln", "Zug von Köln nach Bonn"),

@@ -68,6 +68,14 @@ def negating_signs(text: str) -> int:
     return 0 if text.isascii() else len(_NEGATING_SIGN.findall(text))
 
 
+def excluding_signs(text: str) -> int:
+    """How often a text uses the operator of search engines and mail that excludes: ``-has:attachment``."""
+    return len(_EXCLUDING_SIGN.findall(text)) if " -" in text else 0
+
+
+_EXCLUDING_SIGN: Final = re.compile(r"(?<=\s)-(?=[^\W\d_])")
+
+
 @lru_cache(maxsize=4096)
 def plain(word: str) -> str:
     """A word without accents and in half-width letters; combining signs of other scripts stay.

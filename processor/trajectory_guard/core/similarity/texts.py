@@ -109,6 +109,8 @@ def _compare(a: TextFeatures, b: TextFeatures) -> Judgement:
     if a.sequence == b.sequence and a.vocabulary == b.vocabulary and a.participles != b.participles:
         return "maybe", f"another tense: {_some(a.participles ^ b.participles)}"
     if a.sequence == b.sequence:
+        if a.english and b.english and "with" in a.vocabulary ^ b.vocabulary:
+            return "maybe", "on one side alone, something is with it"
         bound = _bound_otherwise(a, b) if a.english and b.english else None
         if bound is not None:
             return "different", "one part is replaced: {} / {}".format(*bound)
@@ -230,10 +232,12 @@ def _role_mismatch(a: TextFeatures, b: TextFeatures) -> str:
         return ""
     if "only" in a.vocabulary ^ b.vocabulary:
         return "one side excludes all others"
-    if a.sequence == b.sequence:
-        tells_agent = ("by" in a.vocabulary) != ("by" in b.vocabulary) and a.participles | b.participles
-        return "one side says who did it, the other to whom it was done" if tells_agent else ""
-    if len(a.frame) == len(b.frame) and sorted(a.frame) == sorted(b.frame) and _bindings(a) != _bindings(b):
+    if a.ending != b.ending:
+        return f"another word ends what is asked: {a.ending or 'none'} / {b.ending or 'none'}"
+    if a.sequence == b.sequence and ("by" in a.vocabulary) != ("by" in b.vocabulary):
+        return "one side says who did it, the other to whom it was done"
+    moved = len(a.frame) == len(b.frame) and a.frame != b.frame and sorted(a.frame) == sorted(b.frame)
+    if moved and (a.sequence == b.sequence or _bindings(a) != _bindings(b)):
         return "the same words bind others"
     return "two names have changed places" if len(a.names) > 1 and _swaps_names(a, b) else ""
 

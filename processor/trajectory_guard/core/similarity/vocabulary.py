@@ -125,7 +125,9 @@ BOUNDING: Final = {
 """Links that make a bound of the figure behind them, by the kind of the bound."""
 ONE_WAY: Final = frozenset(["to", "into", "from", "by", "over", "before", "after", "than"])
 """Links that a word cannot follow here and go before there without another meaning: euro to krone, krone to euro."""
-HEADED: Final = frozenset(["about", "against", "by", "for", "from", "in", "of", "on", "to", "with", "without"])
+HEADED: Final = frozenset(
+    ["about", "against", "as", "by", "for", "from", "in", "of", "off", "on", "to", "with", "without"]
+)
 """Links between a head and what it is of, for or about: turned round, the head is another one."""
 SYMMETRIC: Final = frozenset(["and", "or", "vs", "versus", "plus"])
 """Links whose two sides may change places."""

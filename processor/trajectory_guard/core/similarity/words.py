@@ -10,7 +10,7 @@ from . import vocabulary as vocab
 from .american import in_american
 from .courtesies import without_courtesies
 from .dates import unify_moments
-from .scripts import MARKS, letters_of, negating_signs, pieces, plain, with_usual_digits
+from .scripts import MARKS, excluding_signs, letters_of, negating_signs, pieces, plain, with_usual_digits
 
 STOP, SOFT, HARD, ANCHOR = range(4)
 """Role of a word in a comparison: noise, decoration, content, or a mark that must be equal."""
@@ -42,6 +42,7 @@ class TextFeatures(NamedTuple):
     ``negations`` counts the words that negate, ``doubtful`` those that negate in some languages or some words only.
     ``named`` holds each name with the form in which it is written: Park Avenue is no synonym of another street.
     ``bounds`` holds the kinds of bounds that figures set: ``before 2024-05-01``, ``over 500 EUR``.
+    ``ending`` is the link that ends the text, as in ``what is it used for``.
     """
 
     sequence: tuple[str, ...]
@@ -63,6 +64,7 @@ class TextFeatures(NamedTuple):
     letters: str = ""
     doubtful: int = 0
     bounds: frozenset[str] = frozenset()
+    ending: str = ""
 
 
 def tokens(text: str) -> list[str]:
@@ -80,7 +82,8 @@ def _digits(match: re.Match[str]) -> str:
 @lru_cache(maxsize=256)
 def fold(text: str) -> str:
     """``text`` without case, spacing and punctuation: equal for two spellings of one text."""
-    return " ".join(piece for token in tokens(text) for piece, _ in pieces(plain(token))).casefold()
+    signs = "-" * excluding_signs(text)
+    return " ".join([piece for token in tokens(text) for piece, _ in pieces(plain(token))]).casefold() + signs
 
 
 @lru_cache(maxsize=4096)
@@ -328,6 +331,7 @@ def features(text: str) -> TextFeatures:
     builder = _Builder(_starts_sentence(text), _is_title_case(words) or _capitalises_nouns(words, english), english)
     builder.letters = _letters(words if text.isascii() else found)
     builder.doubtful = negating_signs(text)
+    builder.negations = excluding_signs(text)
     for word, following in zip(words, [*words[1:], ""], strict=False):
         if word in binding:
             builder.bind(word)
@@ -492,5 +496,5 @@ class _Builder:
             frozenset(self.named), sets["words"],
             self.negations, sets["implicit"], sets["asked"], frozenset(self.directions), frozenset(self.around),
             sets["past"], self._english, frozenset(self.links), tuple(self.frame), self.letters,
-            self.doubtful, sets["bounds"],
+            self.doubtful, sets["bounds"], self._link if self._link in vocab.HEADED else "",
         )  # fmt: skip
