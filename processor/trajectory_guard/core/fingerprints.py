@@ -61,6 +61,28 @@ def object_in(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def object_text(text: str) -> str:
+    """The JSON object that a JSON text holds, ``text`` itself if it holds none: some instrumentations encode twice.
+
+    >>> object_text('"{\\\\"a\\\\": 1}"'), object_text('"noon"')
+    ('{"a": 1}', '"noon"')
+    """
+    inner: Any = text
+    for _ in range(_MAX_ENCODED):
+        try:
+            inner = parse_json(inner)
+        except (ValueError, RecursionError):
+            break
+        if not isinstance(inner, str) or inner[:1] not in ('"', "{"):
+            break
+        if inner[:1] == "{":
+            return inner
+    return text
+
+
+_MAX_ENCODED: Final = 3
+
+
 def parse_names(text: str) -> Any:
     """As ``parse_json``, for names: halves of surrogate pairs become question marks.
 

@@ -32,6 +32,7 @@ _MERGED: Final = ("(merged tools)",)
 _HIDDEN: Final = "{}"
 _OF_RAISED: Final = {"status", "message"}
 """Keys of what ADK for Java answers in place of a tool that raised."""
+_OF_ERROR: Final = {"error"}
 _ASKING: Final = "This tool call requires confirmation, please approve or reject."
 """Result of a call that must be confirmed. The same call is made again with the decision, in the next trace."""
 
@@ -52,7 +53,10 @@ def _response(written: Any) -> Any:
 
 
 def _is_raised(response: Any) -> bool:
+    """ADK 1.x says of a tool that raised, or was refused, no more than this; ADK 2 calls it an error as well."""
     found = json_object(response)
+    if found.keys() == _OF_ERROR:
+        return bool(found["error"])
     return found.keys() == _OF_RAISED and found["status"] == "error"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.content_blocks import unwrap
-from trajectory_guard.core.fingerprints import parse_json
+from trajectory_guard.core.fingerprints import object_text, parse_json
 from trajectory_guard.core.literals import parse_literal
 from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.outcome import classify
@@ -101,6 +101,8 @@ def decode_arguments(value: Any, *, single: bool = False) -> Decoded:
     if value[:1] in _REDACTED_MARKS and is_redacted(value):
         return UNKNOWN_ARGUMENTS
     text = value.strip()
+    if text[:1] == '"' and len(text) <= MAX_DECODED_CHARS:
+        text = object_text(text)
     if text[:1] in ("{", "[") and len(text) <= MAX_DECODED_CHARS:
         try:
             return _unwrap(parse_json(text))
