@@ -13,7 +13,7 @@ from hashlib import blake2b
 from importlib import import_module
 from typing import Any, Final, TypeAlias
 
-from .words import is_english
+from .features import is_english
 
 Settle: TypeAlias = Callable[[str, str], "bool | None"]
 """``settle(a, b)``: True same meaning, False different, None not known (yet). Symmetric."""

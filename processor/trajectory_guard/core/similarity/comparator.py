@@ -11,11 +11,12 @@ from enum import Enum
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
+from .features import TextFeatures, features
 from .initials import write_out
 from .leaves import EXACT, PATH, SELECTOR, TEXT, WORD, Leaf, flatten
 from .paths import same_path, same_selector
 from .texts import compare_texts, quotes_another
-from .words import TextFeatures, features, fold
+from .words import fold
 
 MAX_TEXT_CHARS: Final = 2_048
 """Characters of natural language that a normal form keeps; texts beyond are kept as prefix and hash."""

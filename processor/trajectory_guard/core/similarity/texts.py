@@ -8,8 +8,9 @@ from itertools import pairwise
 from typing import Final
 
 from . import vocabulary as vocab
+from .features import ASKING, TextFeatures, begin_alike
 from .scripts import has_unspaced, signs
-from .words import ASKING, GENERIC, TextFeatures, begin_alike, concept
+from .words import GENERIC, concept
 
 SAME_AT: Final = 0.6
 """Share of common content words (0 to 1) from which two texts count as the same."""
