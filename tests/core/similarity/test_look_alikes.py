@@ -92,6 +92,10 @@ ENGLISH = [
     ("how to clean a keyboard with alcohol", "how to clean alcohol off a keyboard"),
     ("1:1 with Femi every week", "1:1 with Femi every other week"),
     ("what is an LLM used for", "what is an LLM"),
+    ("incidents that will be escalated to the vendor", "incidents that were escalated to the vendor"),
+    ("features we removed from the mobile app", "features we are going to remove from the mobile app"),
+    ("repairs a tenant has to carry out", "repairs a tenant is allowed to carry out"),
+    ("metals harder than titanium", "metals that titanium is harder than"),
 ]
 GERMAN = [
     ("Zug von Bonn nach Köln", "Zug von Köln nach Bonn"),

@@ -18,7 +18,8 @@ class TextFeatures(NamedTuple):
     ``negations`` counts the words that negate, ``doubtful`` those that negate in some languages or some words only.
     ``named`` holds each name with the form in which it is written: Park Avenue is no synonym of another street.
     ``bounds`` holds the kinds of bounds that figures set: ``before 2024-05-01``, ``over 500 EUR``.
-    ``ending`` is the link that ends the text, as in ``what is it used for``.
+    ``ending`` is the link that ends the text, as in ``what is it used for``. ``moods`` says whether something must or may
+    be, will or was.
     """
 
     sequence: tuple[str, ...]
@@ -41,6 +42,7 @@ class TextFeatures(NamedTuple):
     doubtful: int = 0
     bounds: frozenset[str] = frozenset()
     ending: str = ""
+    moods: frozenset[str] = frozenset()
 
 
 def _starts_sentence(text: str) -> frozenset[str]:
@@ -158,6 +160,7 @@ def begin_alike(word: str, other: str) -> bool:
 _ARTICLES: Final = frozenset(("the", "a", "an", "my", "your"))
 _OPERATORS: Final = frozenset(("and", "or", "not", "in", "is", "to", "near"))
 """Words that are often written in capitals in queries."""
+_TIMES: Final = frozenset(("future", "past"))
 _CURRENCIES: Final = frozenset(vocab.UNITS.values())
 _MIN_STEM: Final = 4
 _LONG: Final = 9
@@ -172,7 +175,7 @@ class _Builder:
         self._title_case = title_case
         self.sequence: list[str] = []
         self.sets: dict[str, set[str]] = {
-            name: set() for name in ("hard", "soft", "names", "words", "implicit", "asked", "past", "bounds")
+            name: set() for name in ("hard", "soft", "names", "words", "implicit", "asked", "past", "bounds", "moods")
         }
         self.anchors: list[str] = []
         self.negations = 0
@@ -221,6 +224,8 @@ class _Builder:
     def _take_stop(self, low: str) -> None:
         if low in vocab.QUESTION_WORDS:
             self.sets["asked"].add(low)
+        if low in vocab.TELLING:
+            self.sets["moods"].add(vocab.TELLING[low])
         if not self._english:
             self._link = f"{self._link} {low}".lstrip()  # an article must not hide the preposition before it
         elif low not in _ARTICLES:
@@ -244,7 +249,7 @@ class _Builder:
         else:
             self.sets["hard"].add(name)
         is_name = role >= HARD and self._is_name(raw)
-        if role == HARD and raw.endswith("ed") and not is_name:
+        if role == HARD and raw.endswith("ed") and not raw.endswith("eed") and not is_name:
             self.sets["past"].add(name)
         if is_name:
             self.sets["names"].add(name)
@@ -258,6 +263,8 @@ class _Builder:
         return raw not in self._starts and not self._title_case
 
     def finish(self) -> TextFeatures:
+        if self.sets["past"] and self.sets["moods"].isdisjoint(_TIMES):
+            self.sets["moods"].add("past")
         sets = {name: frozenset(items) for name, items in self.sets.items()}
         return TextFeatures(
             tuple(self.sequence), sets["hard"], sets["soft"], tuple(sorted(self.anchors)), sets["names"],
@@ -265,4 +272,5 @@ class _Builder:
             self.negations, sets["implicit"], sets["asked"], frozenset(self.directions), frozenset(self.around),
             sets["past"], self._english, frozenset(self.links), tuple(self.frame), self.letters,
             self.doubtful, sets["bounds"], self._link if self._link in vocab.HEADED else "",
+            sets["moods"],
         )  # fmt: skip

@@ -118,6 +118,12 @@ QUANTITIES: Final = frozenset(
     if run[0] == "how" and len(head) == 1 and head[0] not in ("number", "population")
 )
 """What a question after a quantity asks for: of one subject, its age is not its height."""
+TELLING: Final = {
+    "must": "duty", "should": "duty", "ought": "duty", "can": "leave", "may": "leave", "allowed": "leave",
+    "will": "future", "shall": "future", "was": "past", "were": "past", "did": "past", "had": "past",
+}  # fmt: skip
+"""Words without content that say whether something must or may be, will or was."""
+OPPOSED: Final = (("duty", "leave"), ("future", "past"))
 BOUNDING: Final = {
     "before": "before", "until": "before", "after": "after", "since": "after", "over": "over", "above": "over",
     "under": "under", "below": "under", "within": "within",
@@ -126,7 +132,7 @@ BOUNDING: Final = {
 ONE_WAY: Final = frozenset(["to", "into", "from", "by", "over", "before", "after", "than"])
 """Links that a word cannot follow here and go before there without another meaning: euro to krone, krone to euro."""
 HEADED: Final = frozenset(
-    ["about", "against", "as", "by", "for", "from", "in", "of", "off", "on", "to", "with", "without"]
+    ["about", "against", "as", "by", "for", "from", "in", "of", "off", "on", "than", "to", "with", "without"]
 )
 """Links between a head and what it is of, for or about: turned round, the head is another one."""
 SYMMETRIC: Final = frozenset(["and", "or", "vs", "versus", "plus"])
