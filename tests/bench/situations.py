@@ -42,6 +42,7 @@ SETS: Final = (
     "twentythird",
     "twentyfourth",
     "twentyfifth",
+    "twentysixth",
     "attacked",
 )
 """See ``tests/data/README.md``: which of them the rules were tuned on."""

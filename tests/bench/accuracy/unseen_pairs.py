@@ -22,20 +22,9 @@ from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.semantic.settler import ModelSettings, prepare
 
 PAIRS: Final = BUNDLED / "similar_calls_unseen.jsonl"
-SPLITS: Final = [
-    "dev",
-    "held",
-    "blind",
-    "second",
-    "third",
-    "fourth",
-    "fifth",
-    "sixth",
-    "seventh",
-    "eighth",
-    "ninth",
-    "tenth",
-]
+SPLITS: Final = (
+    "dev", "held", "blind", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh",
+)  # fmt: skip
 RESAMPLES: Final = 2_000
 SEED: Final = 7
 
@@ -101,8 +90,12 @@ def groups(every: Sequence[Compared]) -> Iterator[tuple[str, list[Compared]]]:
     for split in SPLITS:
         part = [one for one in every if one.split == split]
         yield split, part
-        yield f"{split}, English", [one for one in part if one.language == "en"]
-        yield f"{split}, other languages", [one for one in part if one.language != "en"]
+        english, others = (
+            [one for one in part if (one.language == "en") is is_english] for is_english in (True, False)
+        )
+        if others:
+            yield f"{split}, English", english
+            yield f"{split}, other languages", others
 
 
 def table(every: Sequence[Compared], *, model: bool) -> Table:

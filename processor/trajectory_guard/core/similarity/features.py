@@ -18,8 +18,8 @@ class TextFeatures(NamedTuple):
     ``negations`` counts the words that negate, ``doubtful`` those that negate in some languages or some words only.
     ``named`` holds each name with the form in which it is written: Park Avenue is no synonym of another street.
     ``bounds`` holds the kinds of bounds that figures set: ``before 2024-05-01``, ``over 500 EUR``.
-    ``ending`` is the link that ends the text, as in ``what is it used for``. ``moods`` says whether something must or may
-    be, will or was.
+    ``ending`` is the link that ends the text, as in ``what is it used for``. ``moods`` says whether something must or
+    may be, will or was.
     """
 
     sequence: tuple[str, ...]
