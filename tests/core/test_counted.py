@@ -27,6 +27,12 @@ def test_the_same_series_without_a_count_is_nudged() -> None:
     assert first_level(evaluate([measured(number, "Once more.") for number in range(1, 11)])) is not None
 
 
+def test_every_fourth_number_is_enough() -> None:
+    said = [f"run {number} of 17" if number % 4 == 1 else "" for number in range(1, 18)]
+    verdicts = evaluate([measured(number, one) for number, one in enumerate(said, 1)])
+    assert first_level(verdicts, Level.STOP) is None
+
+
 def test_a_lap_is_counted_as_a_whole() -> None:
     steps = []
     for lap in range(1, 6):

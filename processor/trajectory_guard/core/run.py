@@ -25,7 +25,7 @@ _LINE: Final = "H"
 
 MAX_WHOLE: Final = 50
 """A count towards more is no excuse: the loop that it may be would go on for too long."""
-_MAX_LAP: Final = 6
+_MAX_GAP: Final = 8
 _MAX_SPENT: Final = 2 * MAX_WHOLE
 """Steps of a run that may be counted: one that begins its count anew for ever is a loop."""
 _HEAD_CHARS: Final = 400
@@ -40,13 +40,14 @@ class Count(NamedTuple):
 
     Fields:
         number, whole: as the model says them; at: index of the step that it was said with.
-        lap: steps since the count before it, 0 if this is the first one.
+        gap: steps since the count before it, 0 if this is the first one; lap: how many of them belong to each number.
         spent: steps that were counted in this run, all counts together.
     """
 
     number: int = 0
     whole: int = 0
     at: int = -1
+    gap: int = 0
     lap: int = 0
     spent: int = 0
 
@@ -58,22 +59,24 @@ class Count(NamedTuple):
         (True, False, False)
         >>> Count().after("第1次，共3次", 0).after("", 1).after("第2次，共3次", 2).covers(3)
         True
+        >>> Count().after("Run 1 of 16", 0).after("Run 5 of 16", 4).covers(7)
+        True
         """
-        for number, whole in _COUNTED.findall(thought[:_HEAD_CHARS]):
-            said = int(number), int(whole)
-            if said == (self.number, self.whole):
-                return self if index < self.at + self.lap else Count(*said, index, 0, self.spent)
-            if said == (self.number + 1, self.whole) and said[0] <= said[1]:
-                lap = index - self.at
-                return Count(*said, index, lap, self.spent + lap)
-            if 0 < said[0] <= said[1] <= MAX_WHOLE:
-                return Count(*said, index, 0, self.spent)
+        for found in _COUNTED.findall(thought[:_HEAD_CHARS]):
+            number, whole = int(found[0]), int(found[1])
+            if (number, whole) == (self.number, self.whole) and index < self.at + self.gap:
+                return self
+            gap, more = index - self.at, number - self.number
+            if whole == self.whole and 0 < more <= whole - self.number and gap % more == 0:
+                return Count(number, whole, index, gap, gap // more, self.spent + gap)
+            if 0 < number <= whole <= MAX_WHOLE:
+                return Count(number, whole, index, spent=self.spent)
         return self
 
     def covers(self, index: int) -> bool:
-        """Whether a step is one of those that the model counts: the next count is not overdue."""
-        due = index < self.at + self.lap
-        return due and self.lap <= _MAX_LAP and self.spent <= _MAX_SPENT
+        """Whether a step is one of those that the model counts: neither the next count is overdue, nor the end."""
+        due = index < self.at + min(self.gap, (self.whole - self.number + 1) * self.lap)
+        return due and self.gap <= _MAX_GAP and self.spent <= _MAX_SPENT
 
 
 class Run:
