@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers import evaluate, fired, record
+from tests.helpers import evaluate, fired, first_level, record
 from trajectory_guard.core.detectors import TYPE_II
 from trajectory_guard.core.settings import EngineSettings
 
@@ -95,3 +95,31 @@ def test_calls_outside_the_window_are_forgotten() -> None:
 def test_a_weight_of_zero_switches_the_type_off() -> None:
     off = EngineSettings(weights={TYPE_II: 0})
     assert fired(evaluate((record("search", {"query": text}, "", "empty") for text in REWORDED), off), TYPE_II) == []
+
+
+FOR_ONE_FILE = (
+    "find . -name app.config.toml", "find / -name app.config.toml 2>/dev/null", "ls **/app.config.toml",
+    "locate app.config.toml", 'find . -iname "*app.config*"', "git ls-files | grep app.config", "grep -rl app.config .",
+    "fd app.config",
+)  # fmt: skip
+
+
+def test_commands_that_look_for_one_thing_and_find_nothing_are_a_reformulation() -> None:
+    verdicts = evaluate(record("bash", {"command": one}, "", "empty") for one in FOR_ONE_FILE)
+    assert first_level(verdicts) is not None
+    assert "reformulation" in {finding.rule for one in verdicts if one is not None for finding in one.detections}
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [
+        [f"grep -n TODO src/{name}.py" for name in ("api", "auth", "cache", "db", "mail", "orders", "pages", "users")],
+        [f"cat >> notes.txt <<'E'\nnote {number}\nE" for number in range(9)],
+        [f"find . -name {name}.tmp -delete" for name in ("one", "one", "one")],
+        [f"ls reports/{month}" for month in ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep")],
+        [f"grep -rn {word} src" for word in ("select", "insert", "update", "delete", "truncate", "commit", "begin")],
+    ],
+)
+def test_commands_that_look_for_other_things_or_write_are_none(commands: list[str]) -> None:
+    verdicts = evaluate(record("bash", {"command": one}, "", "empty") for one in dict.fromkeys(commands))
+    assert first_level(verdicts) is None

@@ -15,7 +15,8 @@ from trajectory_guard.core.result_text import carries_content, is_acknowledgemen
 from trajectory_guard.core.similarity import NormalForm, Relation, compare, normalize
 from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.core.similarity.keys import SHELL, classify_key, is_position
-from trajectory_guard.core.similarity.leaves import TEXT, WORD
+from trajectory_guard.core.similarity.leaves import COMMAND, TEXT, WORD
+from trajectory_guard.core.similarity.shell import seeks_the_same
 from trajectory_guard.core.similarity.texts import quotes_another
 from trajectory_guard.core.similarity.vocabulary import FUNCTION_WORDS, STOP_WORDS
 from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS, Certainty
@@ -224,6 +225,17 @@ def _same_values_elsewhere(form: NormalForm, other: NormalForm) -> bool:
     return not [1 for pair in differing for leaf in pair if leaf.kind not in (TEXT, WORD)]
 
 
+def _commands_seek_the_same(form: NormalForm, other: NormalForm) -> bool:
+    """Whether two calls differ in commands only, which look for the same thing."""
+    if form.keys != other.keys:
+        return False
+    differing = [pair for pair in zip(form.leaves, other.leaves, strict=True) if pair[0] != pair[1]]
+    return bool(differing) and all(
+        one.value.startswith(COMMAND) and two.value.startswith(COMMAND) and seeks_the_same(one.value, two.value)
+        for one, two in differing
+    )
+
+
 def _is_paging(form: NormalForm, other: NormalForm) -> bool:
     """Whether two calls differ in the position in a list only: behind its end every page is empty."""
     if form.keys != other.keys:
@@ -361,6 +373,8 @@ class Insanity(Detector):
 
     def _doubt(self, seen: Observation, form: NormalForm, before: NormalForm, relation: Relation) -> float:
         """How much an open pair counts: short queries for something that keeps coming back with one short result."""
+        if seen.outcome == EMPTY and _commands_seek_the_same(form, before):
+            return _OPEN_NAMES
         if is_silent_command(seen):
             return 0.0
         if seen.outcome in ("empty", "error") and _is_paging(form, before):

@@ -27,6 +27,8 @@ from .words import fold, plain_number
 
 EXACT, WORD, TEXT, PATH, SELECTOR = "x", "w", "t", "p", "s"
 """Kinds of leaf. EXACT must be equal; WORD is exact unless the other side is TEXT; TEXT is compared by its words."""
+COMMAND: Final = "sh "
+"""Before the value of a leaf that is a command line in normal form."""
 
 MAX_LEAVES: Final = 64
 """Leaves beyond this many are kept as one hash."""
@@ -301,7 +303,7 @@ def _program_leaf(key: str, kind: int, text: str, raw: str, context: _Context) -
     if kind == keys.SQL or (kind != keys.CODE and looks_like_sql(text)):
         return Leaf(key, EXACT, shorten("sql " + normalize_sql(text)))
     if kind == keys.SHELL:
-        return Leaf(key, EXACT, shorten("sh " + normalize_shell(text)))
+        return Leaf(key, EXACT, shorten(COMMAND + normalize_shell(text)))
     if kind == keys.SELECTOR:
         return Leaf(key, SELECTOR, shorten(normalize_selector(text), 240))
     if kind == keys.MATH:

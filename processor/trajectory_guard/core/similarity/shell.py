@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final
 
 from .sql import unfenced
@@ -399,3 +400,82 @@ def _line_range(parts: list[str]) -> list[str]:
         if tail and int(tail[1]) <= last:
             return [f"lines {last - int(tail[1]) + 1}-{last} {head[2]}", *parts[3:]]
     return [f"lines 1-{last} {head[2]}", *parts[1:]]
+
+
+def seeks_the_same(command: str, other: str) -> bool:
+    """Whether two command lines in normal form look for one thing: a file by its name, a text, what a file holds.
+
+    >>> seeks_the_same("find . -name app.toml", "git ls-files | grep app.toml")
+    True
+    >>> seeks_the_same("tail -n 50 /var/log/app.log", "sudo cat /var/log/app.log")
+    True
+    >>> seeks_the_same("grep -n todo a.py", "grep -n todo b.py"), seeks_the_same("grep foo a.py", "grep bar a.py")
+    (False, False)
+    >>> seeks_the_same("cat >> notes.txt", "cat notes.txt")
+    False
+    """
+    sought, place = _sought(command)
+    others, other_place = _sought(other)
+    if place and other_place and place != other_place:
+        return False  # one file after the other
+    return any(one in two or two in one for one in sought for two in others)
+
+
+def _sought(command: str) -> tuple[frozenset[str], str]:
+    """What a command line looks for, in lower case without wildcards; and the file in which it looks for a text.
+
+    Nothing where it writes: then silence means that all went well.
+    """
+    if _WRITES.search(command) is not None:
+        return frozenset(), ""
+    for part in reversed(re.split(r" (?:\|\|?|&&|;) ", command[:_MAX_SOUGHT_CHARS].lower())):
+        words = [word for word in part.split() if word not in ("sh", "sudo") and word[:1] != "@"]
+        program, operands = words[0] if words else "", [word for word in words[1:] if word[:1] not in "-&<>0123456789"]
+        place = ""
+        if program == "find":
+            operands = [value for test, value in pairwise(words) if test in _NAME_TESTS]
+        elif program in _SEARCHERS:
+            place = next((word for word in operands[1:] if "." in word.rpartition("/")[2][1:]), "")
+            operands = operands[:1]
+        elif program not in _SHOWERS:
+            continue
+        found = frozenset(name for word in operands if len(name := max(_WILD.split(word), key=len)) >= _MIN_SOUGHT)
+        if found:
+            return found, place
+    return frozenset(), ""
+
+
+_WRITES: Final = re.compile(r"(?<!2)>|<<| -(?:exec|execdir|delete|ok)\\b| tee ")
+_MAX_SOUGHT_CHARS: Final = 512
+_MIN_SOUGHT: Final = 4
+_NAME_TESTS: Final = frozenset(("-name", "-iname", "-path", "-ipath", "-wholename"))
+_SEARCHERS: Final = frozenset(
+    ("ack", "ag", "egrep", "fd", "fdfind", "fgrep", "grep", "locate", "rg", "type", "whereis", "which", "zgrep")
+)
+_SHOWERS: Final = frozenset(
+    [
+        "awk",
+        "bat",
+        "cat",
+        "cut",
+        "du",
+        "file",
+        "head",
+        "jq",
+        "less",
+        "lines",
+        "ls",
+        "more",
+        "nl",
+        "od",
+        "stat",
+        "strings",
+        "tac",
+        "tail",
+        "tree",
+        "wc",
+        "xxd",
+        "zcat",
+    ]
+)
+_WILD: Final = re.compile(r"[*?\[\]^$\\\u2018\u2019\u201c\u201d\u00a0]")
