@@ -259,9 +259,9 @@ class Insanity(Detector):
     Unproductive: an error, an empty result, or one that was there before. "Means the same" is decided by the
     structured comparator (``core.similarity``), or by the agent's own words: equal thoughts announce equal intent.
     A pair that the comparator leaves open counts half, where short queries of one tool, which name the same numbers and
-    identifiers, keep coming back with one and the same short result; a quarter where their capitalised words differ. A
-    sentence model, where there is one, turns an open pair into a certain one. Other entities, negations and refinements
-    never count.
+    identifiers, keep coming back with one and the same short result; a quarter where their capitalised words differ,
+    and where commands that look for one file or text print nothing. A sentence model, where there is one, turns an open
+    pair into a certain one. Other entities, negations and refinements never count.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> queries = ("flights from Berlin to Rome", "flights Berlin to Rome", "the flights from Berlin to Rome")

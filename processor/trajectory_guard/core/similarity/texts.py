@@ -231,7 +231,7 @@ def _role_mismatch(a: TextFeatures, b: TextFeatures) -> str:
                 return f"the roles of {left} and {right} are swapped"
     if not (a.english and b.english):
         return ""
-    for one, other in vocab.OPPOSED:
+    for one, other in vocab.OPPOSED_MOODS:
         if ({one, other} & a.moods, {one, other} & b.moods) in (({one}, {other}), ({other}, {one})):
             return f"another mood or time: {one} / {other}"
     if "only" in a.vocabulary ^ b.vocabulary:

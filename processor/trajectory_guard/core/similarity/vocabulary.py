@@ -123,7 +123,7 @@ TELLING: Final = {
     "will": "future", "shall": "future", "was": "past", "were": "past", "did": "past", "had": "past",
 }  # fmt: skip
 """Words without content that say whether something must or may be, will or was."""
-OPPOSED: Final = (("duty", "leave"), ("future", "past"))
+OPPOSED_MOODS: Final = (("duty", "leave"), ("future", "past"))
 BOUNDING: Final = {
     "before": "before", "until": "before", "after": "after", "since": "after", "over": "over", "above": "over",
     "under": "under", "below": "under", "within": "within",
