@@ -240,7 +240,7 @@ def _role_mismatch(a: TextFeatures, b: TextFeatures) -> str:
         return f"another word ends what is asked: {a.ending or 'none'} / {b.ending or 'none'}"
     if a.sequence == b.sequence and ("by" in a.vocabulary) != ("by" in b.vocabulary):
         return "one side says who did it, the other to whom it was done"
-    moved = len(a.frame) == len(b.frame) and a.frame != b.frame and sorted(a.frame) == sorted(b.frame)
+    moved = a.frame != b.frame and len(a.frame) == len(b.frame) and sorted(a.frame) == sorted(b.frame)
     if moved and (a.sequence == b.sequence or _bindings(a) != _bindings(b)):
         return "the same words bind others"
     return "two names have changed places" if len(a.names) > 1 and _swaps_names(a, b) else ""
@@ -295,7 +295,7 @@ def _by_words(a: TextFeatures, b: TextFeatures) -> Judgement:
     if replaced is not None:
         relation = "maybe" if _is_rephrased(a, b) else "different"
         return relation, "one part is replaced: {} / {}".format(*replaced)
-    if _is_flipped(a, b):
+    if len(a.frame) == len(b.frame) and _is_flipped(a, b):
         return "maybe", "two neighbours have changed places, which may be another compound"
     if _is_exchange(a.sequence, b.sequence):
         relation = "different" if sorted(a.frame) == sorted(b.frame) else "maybe"  # other words bind them now
@@ -430,7 +430,7 @@ def _share_of_signs(a: str, b: str) -> float:
 
 def _is_flipped(a: TextFeatures, b: TextFeatures) -> bool:
     """Whether two neighbours alone have changed places, beside other words: ``chocolate milk``, ``milk chocolate``."""
-    if len(a.frame) != len(b.frame) or len(a.frame) < _MIN_FLIPPED:
+    if len(a.frame) < _MIN_FLIPPED:
         return False
     moved = [position for position, one in enumerate(a.frame) if one != b.frame[position]]
     if len(moved) != 2 or moved[1] - moved[0] != 1:
