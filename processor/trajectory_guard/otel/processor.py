@@ -147,16 +147,14 @@ class TrajectoryGuardProcessor(SpanProcessor):
             return
         try:
             try:
-                context, self.board.resource = self._readers.get(span.__class__, PUBLIC).started(span)
                 if span._span_processor is not self._processors_seen:
-                    self._look_for_pool(span)
+                    self._learn_provider(span)
+                context: Any = span._context if span.__class__ in self._readers else span.context
             except AttributeError:  # its fields were replaced
-                context, self.board.resource = PUBLIC.started(span)
+                context, self.board.resource = span.context, span.resource.attributes
             self._open[context[SPAN_ID]] = span
-            if self._spans.provider is None:
-                self._spans.learn(span)
-            self._started += 1
-            if len(self._open) > self._max_open or not self._started % _EXPIRY_CHECK:
+            self._started = started = self._started + 1
+            if not started % _EXPIRY_CHECK or len(self._open) > self._max_open:
                 self._expire_open()
         except Exception as error:
             self._contain("on_start", error)
@@ -465,10 +463,13 @@ class TrajectoryGuardProcessor(SpanProcessor):
 
     # --- open spans ------------------------------------------------------------------------------------------
 
-    def _look_for_pool(self, span: Any) -> None:
-        self._processors_seen = span._span_processor
+    def _learn_provider(self, span: Any) -> None:
+        """Take over what all spans of a provider have in common."""
+        self._processors_seen, self.board.resource = span._span_processor, span.resource.attributes
         if self._patience_s is None and has_pool(self._processors_seen):
             self._patience_s = _POOL_PATIENCE_S
+        if self._spans.provider is None:
+            self._spans.learn(span)
 
     def _expire_open(self) -> None:
         """Remove tool spans that are too old to end, and the oldest spans of any kind beyond the limit.
@@ -481,9 +482,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
         except RuntimeError:
             return  # another thread started or ended a span just now: the next check will do
         self._processors_seen = None  # parts may have been added
-        for span_id in list(self._above):
-            if span_id not in self._open:  # a child that ended beside its parent has put it back
-                self._above.pop(span_id, None)
+        for span_id in self._above.keys() - self._open.keys():  # a child that ended beside its parent has put it back
+            self._above.pop(span_id, None)
         excess = len(self._open) - self.config.max_open_spans
         for place, (span_id, span) in enumerate(oldest):
             too_old = (span.start_time or 0) < limit_ns and is_tool(span, self._table)

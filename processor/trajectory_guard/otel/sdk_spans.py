@@ -34,14 +34,12 @@ class SpanReader(NamedTuple):
     """How the spans of a class are read.
 
     Fields:
-        started: context, and the attributes of the resource.
         ended: context, context of the parent, attributes, and the length at which these are cut off, if there is one.
         live: context of the parent, name, and attributes: those of a live span are not copied.
         parts: name, kind, status, its description, events, start, end, name and version of the scope; kind and status
             as numbers, times in nanoseconds.
     """
 
-    started: Callable[[ReadableSpan], tuple[SpanContext, Attributes]]
     ended: Callable[[ReadableSpan], tuple[SpanContext | None, SpanContext | None, Attributes, int | None]]
     live: Callable[[ReadableSpan], tuple[SpanContext | None, str, Attributes]]
     parts: Callable[[ReadableSpan], Parts]
@@ -81,7 +79,6 @@ def _public_parts(span: ReadableSpan) -> Parts:
 
 
 PUBLIC: Final = SpanReader(
-    started=lambda span: (span.context, span.resource.attributes),
     ended=lambda span: (
         span.context,
         span.parent,
@@ -93,7 +90,6 @@ PUBLIC: Final = SpanReader(
 )
 """By the properties of the span."""
 _DIRECT: Final = SpanReader(
-    started=attrgetter("_context", "_resource._attributes"),
     ended=attrgetter("_context", "_parent", "_attributes._dict", "_attributes.max_value_len"),
     live=attrgetter("_parent", "_name", "_attributes._dict"),
     parts=attrgetter(
@@ -146,7 +142,6 @@ def _agrees(span: ReadableSpan) -> bool:
     by_place = (context[TRACE_ID], context[SPAN_ID], context[IS_REMOTE])
     return (
         (context.trace_id, context.span_id, context.is_remote) == by_place
-        and _DIRECT.started(span) == PUBLIC.started(span)
         and _DIRECT.ended(span) == PUBLIC.ended(span)
         and _DIRECT.live(span) == PUBLIC.live(span)
         and _DIRECT.parts(span)[:4] == PUBLIC.parts(span)[:4]
