@@ -114,6 +114,14 @@ def test_commands_that_look_for_one_thing_and_find_nothing_are_a_reformulation()
     "commands",
     [
         [f"grep -n TODO src/{name}.py" for name in ("api", "auth", "cache", "db", "mail", "orders", "pages", "users")],
+        [
+            f"grep -rn TODO packages/{name}"
+            for name in ("api", "auth", "cache", "db", "mail", "orders", "pages", "users")
+        ],
+        [
+            f"find packages/{name} -name '*.test.js'"
+            for name in ("api", "auth", "cache", "db", "mail", "orders", "users")
+        ],
         [f"cat >> notes.txt <<'E'\nnote {number}\nE" for number in range(9)],
         [f"find . -name {name}.tmp -delete" for name in ("one", "one", "one")],
         [f"ls reports/{month}" for month in ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep")],

@@ -417,12 +417,12 @@ def seeks_the_same(command: str, other: str) -> bool:
     sought, place = _sought(command)
     others, other_place = _sought(other)
     if place and other_place and place != other_place:
-        return False  # one file after the other
+        return False  # one place after the other
     return any(one in two or two in one for one in sought for two in others)
 
 
 def _sought(command: str) -> tuple[frozenset[str], str]:
-    """What a command line looks for, in lower case without wildcards; and the file in which it looks for a text.
+    """What a command line looks for, in lower case without wildcards; and the place in which it looks, if it names one.
 
     Nothing where it writes: then silence means that all went well.
     """
@@ -433,9 +433,10 @@ def _sought(command: str) -> tuple[frozenset[str], str]:
         program, operands = words[0] if words else "", [word for word in words[1:] if word[:1] not in "-&<>0123456789"]
         place = ""
         if program == "find":
+            place = " ".join([word for word in operands[:1] if word not in _EVERYWHERE])
             operands = [value for test, value in pairwise(words) if test in _NAME_TESTS]
         elif program in _SEARCHERS:
-            place = next((word for word in operands[1:] if "." in word.rpartition("/")[2][1:]), "")
+            place = " ".join([word for word in operands[1:] if word not in _EVERYWHERE])
             operands = operands[:1]
         elif program not in _SHOWERS:
             continue
@@ -448,6 +449,7 @@ def _sought(command: str) -> tuple[frozenset[str], str]:
 _WRITES: Final = re.compile(r"(?<!2)>|<<| -(?:exec|execdir|delete|ok)\\b| tee ")
 _MAX_SOUGHT_CHARS: Final = 512
 _MIN_SOUGHT: Final = 4
+_EVERYWHERE: Final = frozenset((".", "..", "/", "~", "*", "$home"))
 _NAME_TESTS: Final = frozenset(("-name", "-iname", "-path", "-ipath", "-wholename"))
 _SEARCHERS: Final = frozenset(
     ("ack", "ag", "egrep", "fd", "fdfind", "fgrep", "grep", "locate", "rg", "type", "whereis", "which", "zgrep")
