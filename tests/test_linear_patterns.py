@@ -148,6 +148,7 @@ def test_functions_that_put_expressions_together_are_known() -> None:
 MONTH: Final = r"(?:Jan|Feb)[a-z]*\.?\s+\d{1,2}\b(?:,?\s+(?:\d{4}\b)?)?"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "pattern",
     [

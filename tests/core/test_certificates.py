@@ -221,6 +221,7 @@ def of(verdict: Verdict) -> Certificate:
 # --- recorded runs -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_intervention_of_all_recorded_runs_has_a_certificate_that_verifies() -> None:
     assert len(recorded()) > 300
     for verdict in recorded():

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.helpers import DATA, TESTS
 from trajectory_guard.core.detectors.lasting_failures import _read
 
@@ -34,6 +36,7 @@ def _digest(seed: int) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_states_and_verdicts_do_not_depend_on_the_seed_of_hashes() -> None:
     assert _digest(1) == _digest(2)
 
