@@ -123,7 +123,7 @@ def test_commands_that_look_for_one_thing_and_find_nothing_are_a_reformulation()
             for name in ("api", "auth", "cache", "db", "mail", "orders", "users")
         ],
         [f"cat >> notes.txt <<'E'\nnote {number}\nE" for number in range(9)],
-        [f"find . -name {name}.tmp -delete" for name in ("one", "one", "one")],
+        [f"find {place} -name scratch.tmp -delete" for place in (".", "/", "~", "..", "*", "$HOME", ". -L", "/ -L")],
         [f"ls reports/{month}" for month in ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep")],
         [f"grep -rn {word} src" for word in ("select", "insert", "update", "delete", "truncate", "commit", "begin")],
     ],

@@ -83,7 +83,7 @@ class Reader:
         seen.segment = run.boundary
         if step.thought:
             run.count = run.count.after(step.thought, run.index)
-        seen.counted = run.count.covers(run.index)
+        seen.counted = run.count.whole > 0 and run.count.covers(run.index)  # few models count
         read_outcome(seen, by_guard=by_guard)
         seen.twice = state.twice
         seen.may_be_new = not state.twice and not seen.result and seen.signature is None

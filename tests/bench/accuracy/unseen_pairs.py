@@ -90,11 +90,9 @@ def groups(every: Sequence[Compared]) -> Iterator[tuple[str, list[Compared]]]:
     for split in SPLITS:
         part = [one for one in every if one.split == split]
         yield split, part
-        english, others = (
-            [one for one in part if (one.language == "en") is is_english] for is_english in (True, False)
-        )
+        others = [one for one in part if one.language != "en"]
         if others:
-            yield f"{split}, English", english
+            yield f"{split}, English", [one for one in part if one.language == "en"]
             yield f"{split}, other languages", others
 
 

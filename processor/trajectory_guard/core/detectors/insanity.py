@@ -15,7 +15,7 @@ from trajectory_guard.core.result_text import carries_content, is_acknowledgemen
 from trajectory_guard.core.similarity import NormalForm, Relation, compare, normalize
 from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.core.similarity.keys import SHELL, classify_key, is_position
-from trajectory_guard.core.similarity.leaves import COMMAND, TEXT, WORD
+from trajectory_guard.core.similarity.leaves import COMMAND, TEXT, WORD, Leaf
 from trajectory_guard.core.similarity.shell import seeks_the_same
 from trajectory_guard.core.similarity.texts import quotes_another
 from trajectory_guard.core.similarity.vocabulary import FUNCTION_WORDS, STOP_WORDS
@@ -221,15 +221,19 @@ def _same_names(form: NormalForm, other: NormalForm | None) -> bool:
 
 def _same_values_elsewhere(form: NormalForm, other: NormalForm) -> bool:
     """Whether two calls differ in worded values only."""
-    differing = [pair for pair in zip(form.leaves, other.leaves, strict=True) if pair[0] != pair[1]]
-    return not [1 for pair in differing for leaf in pair if leaf.kind not in (TEXT, WORD)]
+    return not [1 for pair in _differing(form, other) for leaf in pair if leaf.kind not in (TEXT, WORD)]
+
+
+def _differing(form: NormalForm, other: NormalForm) -> list[tuple[Leaf, Leaf]]:
+    """The leaves in which two forms of equal keys differ."""
+    return [pair for pair in zip(form.leaves, other.leaves, strict=True) if pair[0] != pair[1]]
 
 
 def _commands_seek_the_same(form: NormalForm, other: NormalForm) -> bool:
     """Whether two calls differ in commands only, which look for the same thing."""
     if form.keys != other.keys:
         return False
-    differing = [pair for pair in zip(form.leaves, other.leaves, strict=True) if pair[0] != pair[1]]
+    differing = _differing(form, other)
     return bool(differing) and all(
         one.value.startswith(COMMAND) and two.value.startswith(COMMAND) and seeks_the_same(one.value, two.value)
         for one, two in differing
@@ -240,8 +244,8 @@ def _is_paging(form: NormalForm, other: NormalForm) -> bool:
     """Whether two calls differ in the position in a list only: behind its end every page is empty."""
     if form.keys != other.keys:
         return False
-    differing = [left.key for left, right in zip(form.leaves, other.leaves, strict=True) if left != right]
-    return bool(differing) and all(is_position(key.rpartition(".")[2]) for key in differing)
+    differing = _differing(form, other)
+    return bool(differing) and all(is_position(leaf.key.rpartition(".")[2]) for leaf, _ in differing)
 
 
 def is_value(text: str) -> bool:

@@ -38,7 +38,6 @@ _KNOB: Final = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _GROUPS: Final = groups("arguments")
-_SETTINGS: Final = frozenset(_GROUPS["setting"])
 _RATIONALE: Final = frozenset(_GROUPS["rationale"])
 _REASONS: Final = frozenset(_GROUPS["reason"])
 _ACTS: Final = re.compile(
@@ -54,8 +53,10 @@ _PATH: Final = re.compile(
     r"|workdir)$",
     re.IGNORECASE,
 )
-_LANGUAGES: Final = {"code": CODE, "sql": SQL, "shell": SHELL, "math": MATH, "selector": SELECTOR, "text": TEXT}
-_BY_NAME: Final = {name: kind for group, kind in _LANGUAGES.items() for name in _GROUPS[group]}
+_KINDS: Final = {
+    "code": CODE, "math": MATH, "selector": SELECTOR, "setting": KNOB, "shell": SHELL, "sql": SQL, "text": TEXT,
+}  # fmt: skip
+_BY_NAME: Final = {name: kind for group, kind in _KINDS.items() for name in _GROUPS[group]}
 _WRAPPERS: Final = frozenset(_GROUPS["wrapper"])
 _UNORDERED: Final = frozenset(_GROUPS["unordered"])
 _CLOCKS: Final = frozenset(_GROUPS["clock"])
@@ -78,8 +79,6 @@ def classify_key(key: str) -> int:
     if _KNOB.match(key.replace("-", "_")):
         return KNOB
     plain = squash(key)
-    if plain in _SETTINGS:
-        return KNOB
     if plain in _RATIONALE or plain in _REASONS:
         return RATIONALE
     found = _BY_NAME.get(plain)

@@ -411,8 +411,8 @@ def seeks_the_same(command: str, other: str) -> bool:
     True
     >>> seeks_the_same("grep -n todo a.py", "grep -n todo b.py"), seeks_the_same("grep foo a.py", "grep bar a.py")
     (False, False)
-    >>> seeks_the_same("cat >> notes.txt", "cat notes.txt")
-    False
+    >>> seeks_the_same("cat >> notes.txt", "cat notes.txt"), seeks_the_same("find . -name a.tmp -delete", "ls a.tmp")
+    (False, False)
     """
     sought, place = _sought(command)
     others, other_place = _sought(other)
@@ -446,7 +446,7 @@ def _sought(command: str) -> tuple[frozenset[str], str]:
     return frozenset(), ""
 
 
-_WRITES: Final = re.compile(r"(?<!2)>|<<| -(?:exec|execdir|delete|ok)\\b| tee ")
+_WRITES: Final = re.compile(r"(?<!2)>|<<| -(?:exec|execdir|delete|ok)\b| tee ")
 _MAX_SOUGHT_CHARS: Final = 512
 _MIN_SOUGHT: Final = 4
 _EVERYWHERE: Final = frozenset((".", "..", "/", "~", "*", "$home"))
@@ -455,29 +455,7 @@ _SEARCHERS: Final = frozenset(
     ("ack", "ag", "egrep", "fd", "fdfind", "fgrep", "grep", "locate", "rg", "type", "whereis", "which", "zgrep")
 )
 _SHOWERS: Final = frozenset(
-    [
-        "awk",
-        "bat",
-        "cat",
-        "cut",
-        "du",
-        "file",
-        "head",
-        "jq",
-        "less",
-        "lines",
-        "ls",
-        "more",
-        "nl",
-        "od",
-        "stat",
-        "strings",
-        "tac",
-        "tail",
-        "tree",
-        "wc",
-        "xxd",
-        "zcat",
-    ]
-)
+    ("awk", "bat", "cat", "cut", "du", "file", "head", "jq", "less", "lines", "ls", "more", "nl", "od", "stat",
+     "strings", "tac", "tail", "tree", "wc", "xxd", "zcat")
+)  # fmt: skip
 _WILD: Final = re.compile(r"[*?\[\]^$\\\u2018\u2019\u201c\u201d\u00a0]")

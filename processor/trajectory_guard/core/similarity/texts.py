@@ -110,11 +110,12 @@ def _compare(a: TextFeatures, b: TextFeatures) -> Judgement:
     if a.sequence == b.sequence and a.vocabulary == b.vocabulary and a.participles != b.participles:
         return "maybe", f"another tense: {_some(a.participles ^ b.participles)}"
     if a.sequence == b.sequence:
-        if a.english and b.english and "with" in a.vocabulary ^ b.vocabulary:
-            return "maybe", "on one side alone, something is with it"
-        bound = _bound_otherwise(a, b) if a.english and b.english else None
-        if bound is not None:
-            return "different", "one part is replaced: {} / {}".format(*bound)
+        if a.english and b.english:
+            if ("with" in a.vocabulary) != ("with" in b.vocabulary):
+                return "maybe", "on one side alone, something is with it"
+            bound = _bound_otherwise(a, b)
+            if bound is not None:
+                return "different", "one part is replaced: {} / {}".format(*bound)
         return ("same", "same words") if a.sequence or a.vocabulary == b.vocabulary else ("maybe", "no content words")
     return _by_words(a, b)
 
@@ -226,7 +227,7 @@ def _direction_mismatch(a: TextFeatures, b: TextFeatures) -> str:
 def _role_mismatch(a: TextFeatures, b: TextFeatures) -> str:
     """Who does what to whom, and which is the part and which the whole, in another order or by other links."""
     for left, link, right in sorted(a.around) if a.around and b.around else ():
-        for back in (link, *vocab.HEADED) if a.english and b.english and link in vocab.HEADED else (link,):
+        for back in vocab.HEADED if a.english and b.english and link in vocab.HEADED else (link,):
             if (right, back, left) in b.around and left != right:
                 return f"the roles of {left} and {right} are swapped"
     if not (a.english and b.english):
@@ -234,7 +235,7 @@ def _role_mismatch(a: TextFeatures, b: TextFeatures) -> str:
     for one, other in vocab.OPPOSED_MOODS:
         if ({one, other} & a.moods, {one, other} & b.moods) in (({one}, {other}), ({other}, {one})):
             return f"another mood or time: {one} / {other}"
-    if "only" in a.vocabulary ^ b.vocabulary:
+    if ("only" in a.vocabulary) != ("only" in b.vocabulary):
         return "one side excludes all others"
     if a.ending != b.ending:
         return f"another word ends what is asked: {a.ending or 'none'} / {b.ending or 'none'}"
@@ -297,7 +298,8 @@ def _by_words(a: TextFeatures, b: TextFeatures) -> Judgement:
         return relation, "one part is replaced: {} / {}".format(*replaced)
     if len(a.frame) == len(b.frame) and _is_flipped(a, b):
         return "maybe", "two neighbours have changed places, which may be another compound"
-    if _is_exchange(a.sequence, b.sequence):
+    moved = _exchanged(a.sequence, b.sequence)
+    if moved is not None and moved[1] - moved[0] > 1:  # not neighbours: subject and object
         relation = "different" if sorted(a.frame) == sorted(b.frame) else "maybe"  # other words bind them now
         return relation, "two words have changed places around others"
     left, right = _residues(a, b)
@@ -430,27 +432,24 @@ def _share_of_signs(a: str, b: str) -> float:
 
 def _is_flipped(a: TextFeatures, b: TextFeatures) -> bool:
     """Whether two neighbours alone have changed places, beside other words: ``chocolate milk``, ``milk chocolate``."""
-    if len(a.frame) < _MIN_FLIPPED:
+    moved = _exchanged(a.frame, b.frame)
+    if moved is None or moved[1] - moved[0] > 1 or len(a.frame) < _MIN_FLIPPED:
         return False
-    moved = [position for position, one in enumerate(a.frame) if one != b.frame[position]]
-    if len(moved) != 2 or moved[1] - moved[0] != 1:
-        return False
-    pair = [a.frame[position] for position in moved]
-    return pair == [b.frame[position] for position in reversed(moved)] and a.hard.issuperset(pair)
+    return a.hard.issuperset(a.frame[moved[0] : moved[1] + 1])
 
 
 _MIN_FLIPPED: Final = 3
 """In a text of two words their order is a matter of taste: ``weather Oslo``."""
 
 
-def _is_exchange(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
-    """Whether exactly two words, not neighbours, have changed places: a change of subject and object."""
+def _exchanged(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[int, int] | None:
+    """The positions of two words which alone have changed places; None if there are no such two."""
     if len(a) != len(b):
-        return False
+        return None
     moved = [position for position, one in enumerate(a) if one != b[position]]
-    if len(moved) != 2 or moved[1] - moved[0] < 2:
-        return False
-    return a[moved[0]] == b[moved[1]] and a[moved[1]] == b[moved[0]]
+    if len(moved) != 2 or (a[moved[0]], a[moved[1]]) != (b[moved[1]], b[moved[0]]):
+        return None
+    return moved[0], moved[1]
 
 
 def _by_addition(a: TextFeatures, b: TextFeatures, added: frozenset[str]) -> Judgement:
