@@ -19,7 +19,7 @@ class TextFeatures(NamedTuple):
     ``named`` holds each name with the form in which it is written: Park Avenue is no synonym of another street.
     ``bounds`` holds the kinds of bounds that figures set: ``before 2024-05-01``, ``over 500 EUR``.
     ``ending`` is the link that ends the text, as in ``what is it used for``. ``moods`` says whether something must or
-    may be, will or was.
+    may be, will or was. ``compounds`` holds neighbours with nothing between them, not even an article.
     """
 
     sequence: tuple[str, ...]
@@ -43,6 +43,7 @@ class TextFeatures(NamedTuple):
     bounds: frozenset[str] = frozenset()
     ending: str = ""
     moods: frozenset[str] = frozenset()
+    compounds: frozenset[tuple[str, str]] = frozenset()
 
 
 def _starts_sentence(text: str) -> frozenset[str]:
@@ -186,7 +187,9 @@ class _Builder:
         self.frame: list[str] = []
         self.letters = ""
         self.doubtful = 0
+        self.compounds: set[tuple[str, str]] = set()
         self._link = ""
+        self._is_next = False  # nothing stands between the newest content word and the next token
 
     def take(self, raw: str) -> None:
         low = raw.lower().replace("\u2019", "'")
@@ -222,6 +225,7 @@ class _Builder:
         self.negations += any(raw.endswith(word) for word in vocab.NEGATING_ENDINGS)
 
     def _take_stop(self, low: str) -> None:
+        self._is_next = False
         if low in vocab.QUESTION_WORDS:
             self.sets["asked"].add(low)
         if low in vocab.TELLING:
@@ -241,6 +245,9 @@ class _Builder:
                 self.sets["bounds"].add(vocab.BOUNDING[self._link])
             self.links.add((name, self._link))
             self._link = ""
+        if self._is_next:
+            self.compounds.add((self.sequence[-1], name))
+        self._is_next = True
         self.sequence.append(name)
         if role == ANCHOR or (len(raw) == 1 and raw.isupper()):
             self.anchors.append(name)
@@ -272,5 +279,5 @@ class _Builder:
             self.negations, sets["implicit"], sets["asked"], frozenset(self.directions), frozenset(self.around),
             sets["past"], self._english, frozenset(self.links), tuple(self.frame), self.letters,
             self.doubtful, sets["bounds"], self._link if self._link in vocab.HEADED else "",
-            sets["moods"],
+            sets["moods"], frozenset(self.compounds),
         )  # fmt: skip

@@ -435,7 +435,8 @@ def _is_flipped(a: TextFeatures, b: TextFeatures) -> bool:
     moved = _exchanged(a.frame, b.frame)
     if moved is None or moved[1] - moved[0] > 1 or len(a.frame) < _MIN_FLIPPED:
         return False
-    return a.hard.issuperset(a.frame[moved[0] : moved[1] + 1])
+    one, other = a.frame[moved[0]], a.frame[moved[1]]
+    return (one, other) in a.compounds and (other, one) in b.compounds and a.hard.issuperset((one, other))
 
 
 _MIN_FLIPPED: Final = 3
