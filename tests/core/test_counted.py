@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers import evaluate, first_level, record
 from trajectory_guard.core.policy import Level
-from trajectory_guard.core.run import MAX_WHOLE, Count
+from trajectory_guard.core.run import MAX_TOTAL, Count
 from trajectory_guard.core.steps import StepRecord
 
 
@@ -59,6 +59,6 @@ def test_a_count_that_begins_anew_for_ever_is_a_loop() -> None:
 
 def test_a_count_that_stands_still_or_is_too_long_excuses_nothing() -> None:
     still = Count().after("try 2 of 9", 0).after("try 3 of 9", 1).after("try 3 of 9", 2)
-    long = Count().after(f"1 of {MAX_WHOLE + 1}", 0).after(f"2 of {MAX_WHOLE + 1}", 1)
+    long = Count().after(f"1 of {MAX_TOTAL + 1}", 0).after(f"2 of {MAX_TOTAL + 1}", 1)
     assert not still.covers(2)
     assert not long.covers(1)

@@ -83,7 +83,7 @@ class Reader:
         seen.segment = run.boundary
         if step.thought:
             run.count = run.count.after(step.thought, run.index)
-        seen.counted = run.count.whole > 0 and run.count.covers(run.index)  # few models count
+        seen.counted = run.count.total > 0 and run.count.covers(run.index)  # few models count
         read_outcome(seen, by_guard=by_guard)
         seen.twice = state.twice
         seen.may_be_new = not state.twice and not seen.result and seen.signature is None
@@ -326,7 +326,7 @@ class Reader:
             run.note_dated(seen.call, masked)
         noise = noise and not (new_calls and was_written(run.written, text))
         noise = (noise and (makes or not profile.moves_on)) or profile.is_timed or (profile.reordered and not new_calls)
-        noise = (noise and not profile.steps_on(known)) or profile.names_anew(known)
+        noise = (noise and not profile.steps_on(known)) or profile.has_renamed_elements(known)
         if seen.in_a_row:
             before = Vocabulary(*known.vocabulary) if known is not None else Vocabulary()
             vocabulary, is_paraphrase = before.add(text)

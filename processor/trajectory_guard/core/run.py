@@ -23,10 +23,10 @@ _LINE: Final = "H"
 """Format of a checksum of ``LINE_BYTES`` bytes: its value depends on the machine, its bytes do not."""
 
 
-MAX_WHOLE: Final = 50
+MAX_TOTAL: Final = 50
 """A count towards more is no excuse: the loop that it may be would go on for too long."""
 _MAX_GAP: Final = 8
-_MAX_SPENT: Final = 2 * MAX_WHOLE
+_MAX_SPENT: Final = 2 * MAX_TOTAL
 """Steps of a run that may be counted: one that begins its count anew for ever is a loop."""
 _HEAD_CHARS: Final = 400
 _COUNTED: Final = re.compile(r"(?<![\d.,:])(\d{1,3})(?![\d.])[^\d\n]{1,9}(\d{1,3})(?![\d.:])")
@@ -36,16 +36,16 @@ class Count(NamedTuple):
     """What the model counts aloud towards a number that it has set: "run 3 of 10", "7/20".
 
     What is measured, tossed or tried several times on purpose looks like a loop, and ends by itself. A count that goes
-    up by one each time, of one whole, says so in any language.
+    up by one each time, of one total, says so in any language.
 
     Fields:
-        number, whole: as the model says them; at: index of the step that it was said with.
+        number, total: as the model says them; at: index of the step that it was said with.
         gap: steps since the count before it, 0 if this is the first one; lap: how many of them belong to each number.
         spent: steps that were counted in this run, all counts together.
     """
 
     number: int = 0
-    whole: int = 0
+    total: int = 0
     at: int = -1
     gap: int = 0
     lap: int = 0
@@ -63,19 +63,19 @@ class Count(NamedTuple):
         True
         """
         for found in _COUNTED.findall(thought[:_HEAD_CHARS]):
-            number, whole = int(found[0]), int(found[1])
-            if (number, whole) == (self.number, self.whole) and index < self.at + self.gap:
+            number, total = int(found[0]), int(found[1])
+            if (number, total) == (self.number, self.total) and index < self.at + self.gap:
                 return self
             gap, more = index - self.at, number - self.number
-            if whole == self.whole and 0 < more <= whole - self.number and gap % more == 0:
-                return Count(number, whole, index, gap, gap // more, self.spent + gap)
-            if 0 < number <= whole <= MAX_WHOLE:
-                return Count(number, whole, index, spent=self.spent)
+            if total == self.total and 0 < more <= total - self.number and gap % more == 0:
+                return Count(number, total, index, gap, gap // more, self.spent + gap)
+            if 0 < number <= total <= MAX_TOTAL:
+                return Count(number, total, index, spent=self.spent)
         return self
 
     def covers(self, index: int) -> bool:
         """Whether a step is one of those that the model counts: neither the next count is overdue, nor the end."""
-        due = index < self.at + min(self.gap, (self.whole - self.number + 1) * self.lap)
+        due = index < self.at + min(self.gap, (self.total - self.number + 1) * self.lap)
         return due and self.gap <= _MAX_GAP and self.spent <= _MAX_SPENT
 
 
@@ -328,7 +328,7 @@ class Run:
             "lines": self.lines.hex(),
             "dated": self.dated.hex(),
             **({"unfiltered": self.unfiltered.hex()} if self.unfiltered else {}),  # few runs filter their commands
-            **({"count": list(self.count)} if self.count.whole else {}),
+            **({"count": list(self.count)} if self.count.total else {}),
             "waits": list(self.waits),
             "written": list(self.written),
             "repeat_streak": list(self.repeat_streak),

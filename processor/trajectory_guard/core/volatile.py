@@ -227,7 +227,7 @@ class NoiseProfile(NamedTuple):
         pairs = zip(known, self.addresses, strict=True) if len(known) == len(self.addresses) else ()
         return any(0 < abs(now - then) < _ALIGNMENT for then, now in pairs)
 
-    def names_anew(self, before: NoiseProfile | None) -> bool:
+    def has_renamed_elements(self, before: NoiseProfile | None) -> bool:
         """Whether this is the page of the answer before, and each of its elements has got another name."""
         if before is None or not self.handles or self.handles[-1:] != before.handles[-1:]:
             return False

@@ -57,7 +57,7 @@ class _Failure(NamedTuple):
     Fields:
         named: the error names what was asked for.
         passing: it is of a kind that passes, and says nothing of the next call.
-        anew: it asked for something that was not asked for before.
+        asks_anew: it asked for something that was not asked for before.
         names: checksums of the parts of a shell command that the last line of the error names.
         asked: checksums of the words of the request; blamed: those of them that the error names. Of the newest only.
         causes: checksums of the pairs of words that follow each other in the error, the words of the request aside.
@@ -74,7 +74,7 @@ class _Failure(NamedTuple):
     call: str
     named: bool
     passing: bool = False
-    anew: bool = False
+    asks_anew: bool = False
     names: tuple[int, ...] = ()
     asked: tuple[int, ...] = ()
     blamed: tuple[int, ...] = ()
@@ -319,19 +319,19 @@ class ErrorStreak(Detector):
         key = _key(seen)
         passing = seen.certainty is Certainty.WAITING
         named = not seen.killed and _names_argument(seen, text)
-        anew = seen.asks_anew and seen.request not in [one.request for one in self.recent if one.key == key]
+        asks_anew = seen.asks_anew and seen.request not in [one.request for one in self.recent if one.key == key]
         names: tuple[int, ...] = ()
         last = _last_line(text)
         if program:
             names = _named_parts(seen, last)
-            anew = not set(names) <= {name for one in self.recent if one.key == key for name in one.names}
+            asks_anew = not set(names) <= {name for one in self.recent if one.key == key for name in one.names}
         request = "\n".join(seen.values)[:_SEARCHED_CHARS]
         words, address = dict.fromkeys(WORD.findall(request)), address_in(request)
         asked = {word: checksum(word) for word in islice(words, _MAX_WORDS)}
         line = line_of(seen)
         blamed = tuple(asked[word] for word in dict.fromkeys(WORD.findall(last)) if word in asked)
         return _Failure(
-            seen.index, key, text_digest(seen.tool), seen.call.hex(), named, passing, anew, names,
+            seen.index, key, text_digest(seen.tool), seen.call.hex(), named, passing, asks_anew, names,
             tuple(asked.values()), blamed[:_MAX_BLAMED], _causes(seen, asked, line) if program else (),
             checksum(line), seen.batch, seen.request, entry,
             checksum(address) if address else 0,
@@ -345,7 +345,7 @@ class ErrorStreak(Detector):
         hidden = not seen.call and not waits  # each call may have asked for another thing
         streak = [one for one in alike if one.batch != seen.batch or one is alike[-1]]
         unlike = len({one.call for one in streak}) == len(streak)
-        listed = unlike and 4 * len([one for one in streak[1:] if not one.anew]) < len(streak)
+        listed = unlike and 4 * len([one for one in streak[1:] if not one.asks_anew]) < len(streak)
         may_fail = known is not None and not known.fails_throughout()
         if listed and not program and may_fail and (seen.has_found or self._fails_in_many_ways(streak[-1])):
             return None  # the tool tells one entry from another: that this one does not exist is what it found out

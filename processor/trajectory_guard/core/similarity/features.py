@@ -228,8 +228,8 @@ class _Builder:
         self._is_next = False
         if low in vocab.QUESTION_WORDS:
             self.sets["asked"].add(low)
-        if low in vocab.TELLING:
-            self.sets["moods"].add(vocab.TELLING[low])
+        if low in vocab.MOODS:
+            self.sets["moods"].add(vocab.MOODS[low])
         if not self._english:
             self._link = f"{self._link} {low}".lstrip()  # an article must not hide the preposition before it
         elif low not in _ARTICLES:
@@ -278,6 +278,6 @@ class _Builder:
             frozenset(self.named), sets["words"],
             self.negations, sets["implicit"], sets["asked"], frozenset(self.directions), frozenset(self.around),
             sets["past"], self._english, frozenset(self.links), tuple(self.frame), self.letters,
-            self.doubtful, sets["bounds"], self._link if self._link in vocab.HEADED else "",
+            self.doubtful, sets["bounds"], self._link if self._link in vocab.PREPOSITIONS else "",
             sets["moods"], frozenset(self.compounds),
         )  # fmt: skip

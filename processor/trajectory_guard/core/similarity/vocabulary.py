@@ -118,7 +118,7 @@ QUANTITIES: Final = frozenset(
     if run[0] == "how" and len(head) == 1 and head[0] not in ("number", "population")
 )
 """What a question after a quantity asks for: of one subject, its age is not its height."""
-TELLING: Final = {
+MOODS: Final = {
     "must": "duty", "should": "duty", "ought": "duty", "can": "leave", "may": "leave", "allowed": "leave",
     "will": "future", "shall": "future", "was": "past", "were": "past", "did": "past", "had": "past",
 }  # fmt: skip
@@ -131,7 +131,7 @@ BOUNDING: Final = {
 """Links that make a bound of the figure behind them, by the kind of the bound."""
 ONE_WAY: Final = frozenset(["to", "into", "from", "by", "over", "before", "after", "than"])
 """Links that a word cannot follow here and go before there without another meaning: euro to krone, krone to euro."""
-HEADED: Final = frozenset(
+PREPOSITIONS: Final = frozenset(
     ["about", "against", "as", "by", "for", "from", "in", "of", "off", "on", "than", "to", "with", "without"]
 )
 """Links between a head and what it is of, for or about: turned round, the head is another one."""
