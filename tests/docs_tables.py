@@ -17,7 +17,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 import trajectory_guard
+from tests.bench.accuracy import first_looks
 from tests.bench.accuracy.docs import insert
+from tests.bench.accuracy.tables import Table
 from trajectory_guard import telemetry
 from trajectory_guard.config import SECTIONS, GuardConfig
 from trajectory_guard_collector.config.models import CollectorConfig, Exporter
@@ -235,11 +237,17 @@ def _fleet(page: str) -> list[Block]:
     ]
 
 
+def _first_looks(tables: Iterable[Table]) -> list[Block]:
+    return [Block(table.name, table.markdown()) for table in tables]
+
+
 PAGES: Final[dict[str, Callable[[str], list[Block]]]] = {
     "processor/README.md": _processor,
     "collector/README.md": _collector,
     "docs/fleet.md": _fleet,
     "docs/interface.md": _interface,
+    "docs/detection.md": lambda _: _first_looks(first_looks.summary()),
+    "docs/measurements.md": lambda _: _first_looks(first_looks.details()),
 }
 
 

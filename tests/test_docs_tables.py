@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests import docs_tables
-from tests.bench.accuracy import ablate, docs
-from tests.bench.situations import evaluate_situation, situations
+from tests.bench.accuracy import ablate, docs, first_looks
+from tests.bench.accuracy.unseen_pairs import SPLITS
+from tests.bench.situations import SETS, evaluate_situation, situations
 from trajectory_guard.core.settings import EngineSettings
 
 DETECTION = docs_tables.ROOT / "docs" / "detection.md"
@@ -35,6 +36,28 @@ def test_the_sentence_about_waiting_has_the_figures_of_the_ablation_table() -> N
     block = page.split("<!-- begin generated: ablations -->")[1].split("<!-- end generated -->")[0]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in block.splitlines() if line.startswith("| ")]
     assert docs.insert(page, [ablate.waiting_paragraph({row[0]: row[-2] for row in rows})]) == page
+
+
+def test_the_readme_states_the_first_looks_at_recorded_runs() -> None:
+    runs = first_looks.first_looks("runs")
+    loops, healthy, nudged, stopped = (
+        sum(run[key] for run in runs) for key in ("loops", "healthy", "nudged", "stopped")
+    )
+    readme = " ".join((docs_tables.ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"On {loops + healthy:,} recorded runs" in readme
+    assert f"two thirds of the {loops} loops" in readme
+    assert (
+        f"{nudged} of the {healthy:,} healthy runs, and stopped {'one' if stopped == 1 else stopped} healthy run"
+        in readme
+    )
+    assert sum(run["found"] for run in runs) / loops == pytest.approx(2 / 3, abs=0.02)
+
+
+def test_every_first_look_is_one_of_the_sets_of_this_repository() -> None:
+    assert {row["set"] for row in first_looks.first_looks("situations")} <= set(SETS)
+    assert {row["set"] for row in first_looks.first_looks("pairs")} <= set(SPLITS)
+    for row in first_looks.first_looks("situations"):
+        assert row["count"] == len(list(situations(row["set"])))
 
 
 def test_the_ablation_table_has_every_ablation() -> None:
