@@ -434,7 +434,8 @@ def ends_in_error(result: str) -> bool:
     >>> ends_in_error("tests/test_errors.py .... [100%]\\n4 passed"), ends_in_error("12 passed, 0 failed")
     (False, False)
     """
-    return _REPORTED.search(without_empty_errors(result[-_END_CHARS:])) is not None
+    end = result[-_END_CHARS:]
+    return may_hold(_REPORT_STEMS, end) and _REPORTED.search(without_empty_errors(end)) is not None
 
 
 _END_CHARS: Final = 1_000
@@ -456,6 +457,8 @@ _ERROR_STEMS: Final = (
     "not found", "denied", "fehler", "erreur", "erro", "fout", "fel", "hata",
 )  # fmt: skip
 """In ASCII text one of them is part of every match of ``_STATES_ERROR``."""
+_REPORT_STEMS: Final = (*_ERROR_STEMS, "err!", "exit")
+"""In ASCII text one of them is part of every match of ``_REPORTED``."""
 _COUNTS_NONE: Final = re.compile(
     r"\b(?:0|no|zero|without)\s+(?:\w+\s+)?(?:errors?|fail\w+|exceptions?)\b", re.IGNORECASE
 )
