@@ -121,6 +121,21 @@ async def test_equal_ids_of_tenants_are_distinguished_by_the_caller_and_else_fin
     assert (await flag(collector, "c"))["known"] is False
 
 
+async def test_the_loop_of_one_tenant_is_no_flag_for_another(
+    collector: Collector, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The gate of a healthy agent asks before its first spans have arrived; its conversation is called like another."""
+    spans = loop(3, trace="eu")
+    await post(collector, request(*spans, resource={"service.namespace": "eu"}))
+    for tenant in ("us", ""):
+        assert (await flag(collector, "c", **{"resource.service.namespace": tenant}))["known"] is False
+        assert f"a gate of tenant {tenant!r} asked for a trajectory of another tenant" in caplog.text
+    for tenant in ({}, {"resource.service.namespace": "eu"}):
+        assert (await flag(collector, "c", **tenant))["level"] == "NUDGE"
+    trace = spans[0].trace_id.hex()  # is nobody else's
+    assert (await flag(collector, trace, **{"resource.service.namespace": ""}))["level"] == "NUDGE"
+
+
 @pytest.mark.parametrize("name", ["two\nlines", "ends\n", "\nbegins", "a\r\nb/c\u2028d", "50%?#;&="])
 async def test_names_with_line_breaks_and_signs_are_found(collector: Collector, name: str) -> None:
     await send(collector, *loop(3, conversation=name))

@@ -9,6 +9,8 @@ raises such a flag, ``DELETE`` clears every flag of the trajectory.
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -32,9 +34,11 @@ from trajectory_guard_collector.scoring.registry import TrajectoryRegistry
 from trajectory_guard_collector.scoring.trajectory import Trajectory
 from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.metrics import Metrics
+from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 _MAX_NAME: Final = 4_096
 _MAX_BODY: Final = 16_384
+_TRACE_ID: Final = re.compile("[0-9a-f]{32}")
 _KEYS: Final = frozenset(("level", "reason", "actor"))
 _NO_TOKENS: Final = (
     "flags.auth has no tokens: flags cannot be raised or cleared. Add flags: {auth: {bearer_tokens_file: people.token}}"
@@ -151,6 +155,7 @@ class FlagService:
         self._guard = guard
         self._metrics = metrics
         self._budgets = budgets
+        self._log = ThrottledLog(logging.getLogger(__name__))
 
     def routes(self, agents: Authenticator, people: Authenticator) -> list[Route]:
         """The endpoints: flags are read with a token of either, raised and cleared with one of ``people``.
@@ -185,13 +190,26 @@ class FlagService:
 
     def _flag_reply(self, request: Request, name: str, after: int | None = None, hands: int | None = None) -> Response:
         reply = flag_reply(
-            name, self._source.find(name, self._tenant(request)), after, hands, mode=self._guard.mode,
-            max_score=self._guard.max_score,
-        )  # fmt: skip
+            name, self._find(request, name), after, hands, mode=self._guard.mode, max_score=self._guard.max_score
+        )
         return self._reply({**reply, "budget": self._budgets(name, request.query_params)}, 200)
 
-    def _tenant(self, request: Request) -> str | None:
-        return tenant_asked(request.query_params, self._separate_by)
+    def _find(self, request: Request, name: str) -> FlagState | None:
+        """The trajectory that is asked for. A caller that names its tenant gets none of another tenant.
+
+        Tenants count their conversations alike ("1"), so another one's flag would stop an agent that is well. No two
+        share a trace.
+        """
+        tenant = tenant_asked(request.query_params, self._separate_by)
+        found = self._source.find(name, tenant)
+        if found is None or tenant is None or found.key[0] == tenant or _TRACE_ID.fullmatch(name):
+            return found
+        self._log.log(logging.WARNING, tenant, (
+            f"flags: a gate of tenant {tenant!r} asked for a trajectory of another tenant, and gets no flag. If they "
+            f"are one, the resource of the gate's process lacks attributes that its spans have: "
+            f"{', '.join(self._separate_by)}"
+        ))  # fmt: skip
+        return None
 
     # --- raising and clearing --------------------------------------------------------------------------------
 
@@ -201,7 +219,7 @@ class FlagService:
     async def _change(self, request: Request) -> Response:
         try:
             name, said = _name(request), await _said(request)
-            found = self._source.find(name, self._tenant(request))
+            found = self._find(request, name)
             if found is None:
                 raise LookupError(name)
             written = await (self._clear if request.method == "DELETE" else self._raise)(found.key, said)
