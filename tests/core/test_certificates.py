@@ -83,6 +83,10 @@ def loops() -> dict[str, list[Any]]:
             record("pull", {"lever": one}, f"Lever {one} clicks {ord(one):b} times, and the door stays shut.")
             for one in "abcdef" + "fbxdcaebydacfzbdfaecvbfdacewbd"
         ],
+        "long_cycle": [
+            record("read", {"file": f"part_{at}.py"}, f"Part {at} defines the class Part{at} and {at * 7} lines.")
+            for at in range(40)
+        ] * 4,
         "unseen_results": [record("press", {"key": at % 3}, None) for at in range(16)],
         "handoffs": [
             record(f"transfer_to_{to}", {"reason": f"{why} {n}"}, "done")

@@ -94,6 +94,8 @@ def noisy_steps(seed: int, count: int) -> Iterator[StepRecord]:
         record("audit", {"command": f"{one} {two}"}, f"{1208 + at % 5} packages, no fix is available for four of them")
         for at, (one, two) in enumerate([(one, two) for one in ("fix", "force", "dry", "all") for two in "abcdef"])
     ]
+    parts = [record("read", {"file": f"p_{at}.py"}, f"File {at} defines the class Part{at}.") for at in range(40)]
+    rare += parts * 4
     for at, step in enumerate(rare, count + 12):
         yield step._replace(step_id=f"{at:016x}", timestamp=at * 2.0)
 

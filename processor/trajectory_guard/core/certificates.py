@@ -406,5 +406,6 @@ _LOOPS: Final[Mapping[str, _Loop]] = {
     "same_answer": _answers,
     "cycle": _cycle,
     "nothing_new": _series,
+    "long_cycle": _series,
     "handoffs": _series,
 }

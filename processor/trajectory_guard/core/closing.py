@@ -99,6 +99,9 @@ def _sentences(main: DetectionResult, tool: str, ending: _Ending) -> tuple[str, 
     if main.rule == "known_calls":
         said = f"{main.count} of the last {calls} calls, most recently {tool}, brought only what was known from them"
         return said, "I need something that none of these calls brings."
+    if main.rule == "long_cycle":
+        said = f"the same {main.period} calls, most recently {tool}, were made {main.count} times with the same results"
+        return said, "I need something that none of these calls brings."
     if main.loop_type == TYPE_IV:
         return _circle(main) if main.names else None
     if main.loop_type == TYPE_V:

@@ -245,6 +245,8 @@ class Observation:
             brought.
         unseen: number of model turns in a row, this one included, with nothing but calls that were made before and
             whose results are unknown; unseen_first: index of the first of these steps; unseen_waits: one is a wait.
+        lap: steps of the lap that came round for the third time (``core.laps``), 0 if none did; lapped: how many of the
+            newest steps had the results of the lap before.
         old_states_in_a_row: steps in a row that described nothing but states that were there before, whatever the
             calls; known_lines: this one returned three lines or more, all of which were there before.
         advances: number of unproductive calls in a row that went on from the one before, to a next page or the like;
@@ -317,6 +319,7 @@ class Observation:
     unseen_waits = False
     # _count_old_states
     old_states_in_a_row = 0
+    lap = lapped = 0
     known_lines = False
     # _inquire
     advances = 0

@@ -81,9 +81,7 @@ class Reader:
         if run.index:
             self._place(run, seen)
         seen.segment = run.boundary
-        if step.thought:
-            run.count = run.count.after(step.thought, run.index)
-        seen.counted = run.count.total > 0 and run.count.covers(run.index)  # few models count
+        run.note_count(seen)
         read_outcome(seen, by_guard=by_guard)
         seen.twice = state.twice
         seen.may_be_new = not state.twice and not seen.result and seen.signature is None
@@ -112,6 +110,7 @@ class Reader:
         if unread and step.result and reads_as_error(step.result, seen.values):
             seen.signature = signature_of(seen)
         run.same_results.update(seen, previous)
+        run.follow(seen)
         seen.may_measure = run.last_timed >= 0 and seen.index - run.last_timed < _LAP_OF_MEASURES
         if not seen.progress:
             weigh(run, seen, policy, self.settings.poll_patience)

@@ -320,6 +320,14 @@ def _known_calls(claim: Claim) -> _Problems:
         yield f"{different} different calls are below {claim.thresholds['different']}"
 
 
+def _long_cycle(claim: Claim) -> _Problems:
+    period, thresholds = int(claim.facts["period"]), claim.thresholds
+    if not thresholds["shortest_lap"] <= period <= thresholds["longest_lap"]:
+        yield f"a lap of {period} steps is none of this rule"
+    if claim.times < thresholds["laps"]:
+        yield f"count {claim.times} is below {thresholds['laps']}"
+
+
 def _handoffs(claim: Claim) -> _Problems:
     yield from _at_least("laps", rows=False)(claim)
     if int(claim.facts["period"]) not in (2, 3, 4):
@@ -342,6 +350,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "nothing_new": Rule(None, _nothing_new),
     "unseen_results": Rule(None, _at_least("calls")),
     "known_calls": Rule(None, _known_calls),
+    "long_cycle": Rule(None, _long_cycle),
     "same_meaning": Rule(None, _at_least("calls")),
     "reformulation": Rule(None, _at_least("calls")),
     "same_error": Rule(None, _at_least("failures")),

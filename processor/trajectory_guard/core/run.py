@@ -10,8 +10,10 @@ from trajectory_guard.core.detectors.base import Detector
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol
 from trajectory_guard.core.history import WIDTH, History, Ring, UsageWindow
 from trajectory_guard.core.inquiry import Advance, Inquiry
+from trajectory_guard.core.laps import KNOWN_FROM, Walk
 from trajectory_guard.core.listings import LINE_BYTES
 from trajectory_guard.core.observation import Observation, SameResultRun
+from trajectory_guard.core.plain import from_text, to_text
 from trajectory_guard.core.policy import Ladder, RunScore
 from trajectory_guard.core.result_text import carries_content
 
@@ -115,6 +117,7 @@ class Run:
         trace_id: trace of the newest step; boundary: index of the first step after the last uncertain boundary.
         episode_start_s: start in seconds of the step with which the episode began.
         same_results: the current series of steps with one and the same result.
+        walk: the steps that describe something, far beyond the history, and how they follow an earlier lap.
         inquiry: the current series of unproductive calls of one tool; advance: how far it has gone on.
         score, ladder: the loop score, and the position on the escalation ladder.
         gated: a gate delivers the nudges of this run; stoppable: the gate may also stop it.
@@ -161,6 +164,7 @@ class Run:
         "unfiltered",
         "usage",
         "waits",
+        "walk",
         "written",
     )  # fmt: skip
 
@@ -197,6 +201,7 @@ class Run:
         self.boundary = 0
         self.episode_start_s = 0.0
         self.same_results = SameResultRun()
+        self.walk = Walk()
         self.inquiry = Inquiry()
         self.advance = Advance()
         self.score = RunScore()
@@ -245,7 +250,21 @@ class Run:
             return 0, -1
         return len(history.batches_of(range(first, self.index)) | {batch}), first
 
+    def follow(self, seen: Observation) -> None:
+        """Extend the walk by a step; where it only repeats a lap that the history has forgotten, it is no progress."""
+        self.walk = walk = self.walk.after(seen, breaks=self.boundary == seen.index)
+        if walk.verified >= KNOWN_FROM:
+            seen.progress = False
+        if walk.is_lap:
+            seen.lap, seen.lapped = walk.lag, walk.verified
+
     # --- changing --------------------------------------------------------------------------------------------
+
+    def note_count(self, seen: Observation) -> None:
+        """Note which repetition of how many the model announces with this step ("run 3 of 10"); few models count."""
+        if seen.step.thought:
+            self.count = self.count.after(seen.step.thought, self.index)
+        seen.counted = self.count.total > 0 and self.count.covers(self.index)
 
     def note_new_call(self, seen: Observation) -> None:
         """Note what a call did that was not made before."""
@@ -313,6 +332,7 @@ class Run:
         """Restart the count of repeats; the history of calls is kept."""
         self.last_progress = self.dismissed = self.index
         self.old_states_in_a_row = 0
+        self.walk = self.walk.at_rest()
         self.agent_progress = dict.fromkeys(self.agent_progress, self.index)
 
     # --- saving ----------------------------------------------------------------------------------------------
@@ -329,6 +349,7 @@ class Run:
             "dated": self.dated.hex(),
             **({"unfiltered": self.unfiltered.hex()} if self.unfiltered else {}),  # few runs filter their commands
             **({"count": list(self.count)} if self.count.total else {}),
+            "walk": [to_text(self.walk.steps), to_text(self.walk.results), *self.walk[2:]],
             "waits": list(self.waits),
             "written": list(self.written),
             "repeat_streak": list(self.repeat_streak),
@@ -355,6 +376,8 @@ class Run:
         run.lines, run.dated = bytes.fromhex(plain["lines"]), bytes.fromhex(plain["dated"])
         run.unfiltered = bytes.fromhex(plain.get("unfiltered", ""))
         run.count = Count(*plain.get("count", ()))
+        steps, results, *counts = plain["walk"]
+        run.walk = Walk(from_text(steps), from_text(results), *counts)
         run.waits, run.written = tuple(plain["waits"]), tuple(plain["written"])
         run.batch_end = float("-inf") if plain["batch_end"] is None else plain["batch_end"]
         run.same_results = SameResultRun.from_plain(plain["same_results"])

@@ -19,6 +19,7 @@ from trajectory_guard.core.detectors.base import (
 from trajectory_guard.core.detectors.error_streak import ErrorStreak
 from trajectory_guard.core.detectors.insanity import Insanity
 from trajectory_guard.core.detectors.lasting_failures import OnlyFailures, RecurringFailure
+from trajectory_guard.core.detectors.long_cycle import LongCycle
 from trajectory_guard.core.detectors.model_calls import SameModelCall
 from trajectory_guard.core.detectors.monologue import Monologue
 from trajectory_guard.core.detectors.phantom import Phantom, SameEffect, Wandering
@@ -31,7 +32,7 @@ from trajectory_guard.core.detectors.unseen import Unseen
 
 _BUILT_IN: tuple[type[Detector], ...] = (
     Stutter, Recurrence, DeniedAgain, Unseen, Insanity, SameAnswer, SameEffect, Phantom, Wandering, PingPong, HandOffs,
-    KnownCalls, ErrorStreak, Monologue, SameModelCall, Reread, Standstill, RecurringFailure, OnlyFailures,
+    KnownCalls, LongCycle, ErrorStreak, Monologue, SameModelCall, Reread, Standstill, RecurringFailure, OnlyFailures,
 )  # fmt: skip
 LOOP_TYPES: tuple[str, ...] = (TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI)
 """The built-in loop types; ``weights()`` knows registered ones too."""
@@ -99,6 +100,7 @@ __all__ = [
     "Insanity",
     "Integrity",
     "KnownCalls",
+    "LongCycle",
     "Monologue",
     "OnlyFailures",
     "Phantom",

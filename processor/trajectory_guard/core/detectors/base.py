@@ -82,6 +82,8 @@ UNSEEN: Final = 256
 """Several steps in a row only repeated calls, and nothing is known of what they returned."""
 WORKED: Final = 512
 """The call succeeded, and is more than the step before it once again."""
+LAPS: Final = 1024
+"""A long walk came round for the third time."""
 ALWAYS: Final = UNPRODUCTIVE | PROGRESS
 _LEAST_SERIES: Final = 3
 
@@ -98,6 +100,8 @@ def signs_of(seen: Observation) -> int:
     in_a_row = _LEAST_SERIES
     if seen.same_results.distinct >= in_a_row or seen.alike >= in_a_row or seen.old_states_in_a_row >= in_a_row:
         signs |= SERIES
+    if seen.lap:
+        signs |= LAPS
     if seen.unseen >= in_a_row:
         signs |= UNSEEN
     if seen.signature is not None:
