@@ -151,11 +151,15 @@ def _about_evaluation() -> list[Alert]:
         Alert(
             "GuardErrors", GUARD, WARNING,
             "instance_where:trajectory_guard_errors:count15m", 0, "0s",
-            "The guard {{ $labels.instance }} contained {{ $value | printf \"%.0f\" }} errors of its own in "
+            "The guard {{ $labels.instance }} contained {{ $value | printf \"%.0f\" }} errors in "
             f"{{{{ $labels.where }}}}{{{{ $labels.{IN_PROCESS_WHERE} }}}} within 15 minutes.",
-            "Its log has the first error of each kind, with a traceback.",
-            "Telemetry goes on, untagged where scoring failed. `tls_reload`: a changed certificate cannot be used, "
-            "correct the file. Anything else is a bug: report it with the traceback.",
+            "Its log has the first error of each kind; a bug of the guard comes with a traceback.",
+            "Telemetry goes on, untagged where scoring failed. `tls_reload`, `tokens_reload`: a changed file cannot be "
+            "used, correct it. `evaluate.ids`, `parse.depth`: a sender's spans have no ids, or are nested too deeply. "
+            "`export.reply`: a backend answers with something else than OTLP. `receiver.loop`: requests come back to "
+            "this collector, correct the routing. `storage.deleted`: somebody deleted the files of the queue. "
+            "`spending`: the ledger cannot be read. `state.trajectory`: state of an earlier version, once after an "
+            "upgrade. Anything else is a bug: report it with the traceback.",
             COLLECTOR_UID, "Own errors by place", _INSTANCE,
         ),
         Alert(

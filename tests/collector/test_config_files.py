@@ -431,6 +431,14 @@ def test_a_tokens_file_must_hold_a_token(texts: dict[str, Path]) -> None:
     assert unusable_files(config) == [f"receivers.otlp.auth.bearer_tokens_file: {texts['empty']}: no token in it"]
 
 
+def test_a_line_that_is_no_token_is_named_and_a_comment_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text("# of the shop\nsecret\n\ntwo words\n", encoding="utf-8")
+    config = CollectorConfig.model_validate({"receivers": {"otlp": {"auth": {"bearer_tokens_file": str(file)}}}})
+    message = f"receivers.otlp.auth.bearer_tokens_file: {file}, line 4: a token must be printable ASCII without spaces, and not empty"
+    assert unusable_files(config) == [message]
+
+
 def test_the_storage_directory_is_made_for_this_user_only(tmp_path: Path) -> None:
     assert unusable_storage(CollectorConfig()) is None
     config = load(tmp_path, f"queue: {{storage: {tmp_path}/a/b}}")

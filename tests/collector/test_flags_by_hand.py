@@ -22,6 +22,7 @@ from trajectory_guard.cli.main import main
 from trajectory_guard.config import GuardConfig
 from trajectory_guard_collector.app.service import Collector
 from trajectory_guard_collector.config.checks import ledger_mistakes
+from trajectory_guard_collector.config.render import unusable_files
 
 PEOPLE = {"auth": {"bearer_tokens": ["people"]}}
 STOP = {"level": "STOP", "reason": "the order was cancelled", "actor": "maria"}
@@ -55,6 +56,27 @@ async def test_the_tokens_of_agents_read_only_and_those_of_people_do_both() -> N
         assert (await ask(collector, "POST", STOP)).status_code == 200
         for token, status in ((None, 401), ("agents", 200), ("people", 200)):
             assert (await ask(collector, "GET", token=token)).status_code == status
+
+
+async def test_a_token_that_agents_hold_as_well_changes_nothing(tmp_path: Path) -> None:
+    """Two files may come to share a token when one of them is written anew."""
+    files = {name: tmp_path / name for name in ("agents", "people")}
+    for name, file in files.items():
+        file.write_text(f"# of {name}\n{name}\n# old\n", encoding="utf-8")
+    auth, flags = ({"bearer_tokens_file": str(files[name])} for name in ("agents", "people"))
+    async with running(auth=auth, flags={"auth": flags}) as collector:
+        await send(collector, tool("a", {}, "x", at=1), headers={"Authorization": "Bearer agents"})
+        statuses = [
+            (await ask(collector, "POST", STOP, token=one)).status_code for one in ("# old", "agents", "people")
+        ]
+        assert statuses == [401, 401, 200]
+    files["people"].write_text("agents\npeople\n", encoding="utf-8")
+    config = service_config(auth=auth, flags={"auth": flags})
+    message = "flags.auth: shares a token with receivers.otlp.auth: any agent that holds it could clear its own flag"
+    assert unusable_files(config) == [message]
+    async with running(auth=auth, flags={"auth": flags}) as collector:
+        await send(collector, tool("a", {}, "x", at=1), headers={"Authorization": "Bearer agents"})
+        assert [(await ask(collector, "DELETE", token=one)).status_code for one in ("agents", "people")] == [401, 200]
 
 
 async def test_a_raised_flag_is_shown_until_it_was_acted_on_or_cleared(caplog: pytest.LogCaptureFixture) -> None:

@@ -42,6 +42,19 @@ class Readers:
         return any(one.required and one.check(header) for one in (self._agents, self._people))
 
 
+class Writers:
+    """Flags are raised and cleared by people only: a token that agents hold as well, as after a change of a file, is
+    none of theirs.
+    """
+
+    def __init__(self, agents: Authenticator, people: Authenticator) -> None:
+        self._agents, self._people = agents, people
+
+    def check(self, header: str | None) -> bool:
+        """Whether this ``Authorization`` header has a token of people, and none of agents."""
+        return self._people.check(header) and not (self._agents.required and self._agents.check(header))
+
+
 class PageAccess:
     """Answers 401 to requests without a known token; where there are no tokens, 403 to other machines.
 

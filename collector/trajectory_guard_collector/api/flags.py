@@ -25,7 +25,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.fingerprints import parse_names
 from trajectory_guard.core.policy import Level
 from trajectory_guard.logs import log_flag
-from trajectory_guard_collector.api.access import Readers
+from trajectory_guard_collector.api.access import Readers, Writers
 from trajectory_guard_collector.api.flag_replies import FlagState, flag_reply, tenant_asked
 from trajectory_guard_collector.authentication import Authenticator, BearerAuth
 from trajectory_guard_collector.errors import UnavailableError
@@ -166,7 +166,7 @@ class FlagService:
         readers = Readers(agents, people)
         write = self._change if people.required else self._refuse_change
         reading = Middleware(BearerAuth, auth=readers, turned_away=self._count_turned_away)
-        writing = Middleware(BearerAuth, auth=people, turned_away=self._count_turned_away)
+        writing = Middleware(BearerAuth, auth=Writers(agents, people), turned_away=self._count_turned_away)
         return [
             Route(PATH, self._get, methods=["GET"], middleware=[reading]),
             Route(PATH, write, methods=["POST", "DELETE"], middleware=[writing]),

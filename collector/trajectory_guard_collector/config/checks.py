@@ -14,6 +14,7 @@ from trajectory_guard.config import SECTIONS, GuardConfig
 from trajectory_guard.config_messages import sentence
 from trajectory_guard.core.text import nearest
 from trajectory_guard_collector.config.langfuse import LANGFUSE_PATHS
+from trajectory_guard_collector.config.tokens import NO_TOKEN, may_be_token
 from trajectory_guard_collector.otlp.signals import Signal
 
 if TYPE_CHECKING:
@@ -99,9 +100,8 @@ def takes_number(annotation: Any) -> bool:
 
 def is_token(token: SecretStr) -> SecretStr:
     """``token`` if it can be sent; for validators."""
-    text = token.get_secret_value()
-    if not (text and text.isascii() and text.isprintable()) or " " in text:
-        raise ValueError("a token must be printable ASCII without spaces, and not empty")
+    if not may_be_token(token.get_secret_value()):
+        raise ValueError(NO_TOKEN)
     return token
 
 
@@ -280,8 +280,10 @@ def token_mistakes(senders: Auth, people: Auth, place: str) -> Iterator[Mistake]
     known = {token.get_secret_value() for token in senders.bearer_tokens}
     shared = any(token.get_secret_value() in known for token in people.bearer_tokens)
     if shared or (people.bearer_tokens_file is not None and people.bearer_tokens_file == senders.bearer_tokens_file):
-        message = f"shares a token with {place}: any agent that holds it could clear its own flag"
-        yield Mistake(("flags", "auth"), message)
+        yield Mistake(("flags", "auth"), SHARED_TOKEN.format(place=place))
+
+
+SHARED_TOKEN: Final = "shares a token with {place}: any agent that holds it could clear its own flag"
 
 
 def flag_mistakes(config: CollectorConfig) -> Iterator[Mistake]:

@@ -13,11 +13,11 @@ from pydantic import BaseModel, SecretStr
 from trajectory_guard.config import ConfigError, GuardConfig
 from trajectory_guard.spending.sqlite import SQLiteStore, why_unopened
 from trajectory_guard.spending.stores import LedgerError
-from trajectory_guard_collector.config.checks import NOT_IN_THE_COLLECTOR, REDACTED, without_secrets
+from trajectory_guard_collector.config.checks import NOT_IN_THE_COLLECTOR, REDACTED, SHARED_TOKEN, without_secrets
 from trajectory_guard_collector.config.directories import why_not_made, why_unusable
 from trajectory_guard_collector.config.models import Auth, ClientTls, CollectorConfig, ServerTls
 from trajectory_guard_collector.config.pem import pem_mistakes, why_unreadable
-from trajectory_guard_collector.config.tokens import read_tokens
+from trajectory_guard_collector.config.tokens import SENDERS, read_tokens
 
 
 def to_yaml(config: BaseModel) -> str:
@@ -46,9 +46,9 @@ def _plain(value: Any) -> Any:
     return without_secrets(value) if isinstance(value, str) else value
 
 
-def unusable_files(config: BaseModel) -> list[str]:
+def unusable_files(config: CollectorConfig) -> list[str]:
     """Files that the configuration names and that cannot be used: one line each, with key and file."""
-    return [*_unusable(config, "")]
+    return [*_unusable(config, ""), *shared_tokens(config.receivers.otlp.auth, config.flags.auth, SENDERS)]
 
 
 def _unusable(value: Any, path: str) -> Iterator[str]:
@@ -74,6 +74,24 @@ def unusable_tokens(auth: Auth, path: str) -> Iterator[str]:
         read_tokens(Path(file), path)
     except ConfigError as error:
         yield str(error)
+
+
+def shared_tokens(senders: Auth, people: Auth, place: str) -> Iterator[str]:
+    """The mistake that a file makes a token of senders one of those that raise and clear flags."""
+    if people.bearer_tokens_file is None and senders.bearer_tokens_file is None:
+        return
+    try:
+        shared = set(_tokens(senders)) & set(_tokens(people))
+    except ConfigError:
+        return  # see ``unusable_tokens``
+    if shared:
+        yield f"flags.auth: {SHARED_TOKEN.format(place=place)}"
+
+
+def _tokens(auth: Auth) -> Iterator[str]:
+    yield from (token.get_secret_value() for token in auth.bearer_tokens)
+    if auth.bearer_tokens_file is not None:
+        yield from read_tokens(Path(auth.bearer_tokens_file))
 
 
 def storage_mistakes(config: CollectorConfig) -> list[str]:

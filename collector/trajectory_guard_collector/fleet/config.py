@@ -22,7 +22,7 @@ from trajectory_guard_collector.config.checks import (
 from trajectory_guard_collector.config.directories import why_unusable
 from trajectory_guard_collector.config.models import Auth, ClientTls, Exporter, Model, Retry, Trajectories
 from trajectory_guard_collector.config.pem import why_unreadable
-from trajectory_guard_collector.config.render import unusable_tokens
+from trajectory_guard_collector.config.render import shared_tokens, unusable_tokens
 from trajectory_guard_collector.config.tokens import HANDS, READERS
 from trajectory_guard_collector.telemetry.line_writer import FLUSH_S, MAX_MIB
 
@@ -306,7 +306,8 @@ def unusable_files(config: FleetConfig) -> list[str]:
     reasons = {key: why_unreadable(file) for key, file in named.items() if file is not None}
     found = [f"{key}: {named[key]}: {reason}" for key, reason in reasons.items() if reason is not None]
     tokens = ((config.flags.readers, READERS), (config.flags.auth, HANDS))
-    return [*found, *(line for auth, path in tokens for line in unusable_tokens(auth, path))]
+    unusable = [line for auth, path in tokens for line in unusable_tokens(auth, path)]
+    return [*found, *unusable, *shared_tokens(config.flags.readers, config.flags.auth, READERS)]
 
 
 def state_mistakes(config: FleetConfig) -> list[str]:
