@@ -232,3 +232,37 @@ def test_a_second_try_of_an_entry_belongs_to_it() -> None:
         if one.outcome_type == "error":
             steps.append(one._replace(step_id=f"{one.step_id}-2", timestamp=one.timestamp + 1))
     assert first_level(evaluate(steps)) is None
+
+
+SCRIPTS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu"]
+
+STATED = {
+    "shell": lambda at, name: ({"cmd": f"./{name}.sh"}, f"./{name}.sh: line {at * 7 + 3}: jq: command not found"),
+    "traceback": lambda at, name: (
+        {"cmd": f"python {name}.py"},
+        f'Traceback (most recent call last):\n  File "/srv/{name}.py", line {at * 5 + 7}, in <module>\n    import requests\n'
+        "ModuleNotFoundError: No module named 'requests'",
+    ),
+    "node": lambda at, name: (
+        {"cmd": f"node {name}.js"},
+        f"/srv/{name}.js:{at * 3 + 2}\nconst pad = require('left-pad')\n\nError: Cannot find module 'left-pad'\n"
+        f"    at Module._resolve (node:internal:{900 + at})",
+    ),
+    "code": lambda at, name: (
+        {"code": f"import {name}\nprint({at})"},
+        f"ModuleNotFoundError at line {at * 11 + 4}: No module named 'requests'",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", STATED)
+def test_an_error_in_results_counts_although_its_line_number_moves(kind: str) -> None:
+    """The instrumentation reports no failure: only the text says it, with another line number each time."""
+    steps = [record("bash", *STATED[kind](at, name), t=at * 3.0) for at, name in enumerate(SCRIPTS)]
+    found = [
+        one
+        for one in evaluate(one._replace(step_id=f"{at + 1:016x}") for at, one in enumerate(steps))
+        if one is not None
+    ]
+    assert any(one.level is not Level.OBSERVE for one in found)
+    assert {it.rule for one in found for it in one.detections} == {"same_error"}

@@ -9,7 +9,7 @@ from zlib import crc32
 
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, text_digest
 from trajectory_guard.core.masking import mask_text, masked_hash
-from trajectory_guard.core.outcome import ends_in_error
+from trajectory_guard.core.outcome import ERROR_STEMS, ends_in_error, looks_like_error
 from trajectory_guard.core.plain import Plain
 from trajectory_guard.core.restatement import restates
 from trajectory_guard.core.result_text import (
@@ -30,6 +30,7 @@ from trajectory_guard.core.tools import (
     moves_cursor,
     scrolls,
 )
+from trajectory_guard.core.wordlists import may_hold
 
 MAX_DENIALS: Final = 8
 """Refusals of one call that are remembered, and calls with refusals."""
@@ -450,6 +451,12 @@ class Observation:
         """Whether a step of acknowledged evidence moves some position by one once more."""
         step = self.step
         return self.outcome == SUCCESS and self.is_bare_acknowledgement and scrolls(step.tool_name, step.args)
+
+    @property
+    def reads_as_error(self) -> bool:
+        """Whether a short result that was reported as a success reads like an error message."""
+        result = self.step.result or ""
+        return self.outcome == SUCCESS and may_hold(ERROR_STEMS, result) and looks_like_error(result)
 
     @property
     def describes_state(self) -> bool:

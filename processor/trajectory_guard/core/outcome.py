@@ -395,7 +395,7 @@ def complaint_of(result: str, values: tuple[str, ...]) -> str:
     ('', '')
     """
     reported = _reported(result, values)
-    lines = [line for line in reported.splitlines() if may_hold(_ERROR_STEMS, line) and _STATES_ERROR.search(line)]
+    lines = [line for line in reported.splitlines() if may_hold(ERROR_STEMS, line) and _STATES_ERROR.search(line)]
     return "\n".join(dict.fromkeys(_masked_line(line.strip()) for line in lines))
 
 
@@ -420,7 +420,7 @@ def states_error(line: str, values: Sequence[str] = ()) -> bool:
     >>> states_error("Deploy attempt 4 failed: quota exceeded"), states_error("12 passed, 0 failed")
     (True, False)
     """
-    stated = _STATES_ERROR.search(without_empty_errors(line)) if may_hold(_ERROR_STEMS, line) else None
+    stated = _STATES_ERROR.search(without_empty_errors(line)) if may_hold(ERROR_STEMS, line) else None
     if stated is None or _COUNTS_NONE.search(line) is not None:
         return False
     return not any(stated[0].lower() in value.lower() for value in values)
@@ -452,12 +452,12 @@ _LEAST_COMPLAINT_WORDS: Final = 4
 _STATES_ERROR: Final = re.compile(
     rf"(?<![^\W_])(?:{ERROR_WORDS}|not found|denied)(?:s|\(s\))?(?![^\W_])", re.IGNORECASE
 )
-_ERROR_STEMS: Final = (
+ERROR_STEMS: Final = (
     "error", "except", "traceback", "fatal", "fail", "invalid", "cannot", "could not", "unable", "unknown", "unrecog",
     "not found", "denied", "fehler", "erreur", "erro", "fout", "fel", "hata",
 )  # fmt: skip
 """In ASCII text one of them is part of every match of ``_STATES_ERROR``."""
-_REPORT_STEMS: Final = (*_ERROR_STEMS, "err!", "exit")
+_REPORT_STEMS: Final = (*ERROR_STEMS, "err!", "exit")
 """In ASCII text one of them is part of every match of ``_REPORTED``."""
 _COUNTS_NONE: Final = re.compile(
     r"\b(?:0|no|zero|without)\s+(?:\w+\s+)?(?:errors?|fail\w+|exceptions?)\b", re.IGNORECASE
