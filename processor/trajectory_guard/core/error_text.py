@@ -28,7 +28,8 @@ _ERROR_LIKE: Final = re.compile(
 )
 _FORM_OF_ERROR: Final = re.compile(
     r"\A\W{0,9}(?:(?:[\w.-]{1,40}:|[Ll]ine \d{1,6}:?) )?(?:Uncaught (?:\(in promise\) )?|Unhandled exception\. )?"
-    r"(?:[^\W\d]\w{0,60}[.$]){0,9}[^\W\d]?\w{0,80}(?:Error|Exception)(?: (?:at|on|in) line \d{1,6})? ?[:(]"  # an exception with its message
+    r"(?:[^\W\d]\w{0,60}[.$]){0,9}[^\W\d]?\w{0,80}(?:Error|Exception)"  # an exception with its message
+    r"(?: (?:at|on|in) line \d{1,6})? ?[:(]"
     r"|\A[^\s:()]{1,200}[:(]\d{1,6}(?:[:,]\d{1,6})?\)?: (?:fatal )?error\b"  # a place in a program, by its compiler
     r"|\A(?:SQLSTATE\[|(?:ORA|PLS|TNS)-\d{4,5}: |Msg \d{1,6}, Level \d)"
     r"|\A(?P<program>[\w@./-]{1,40}) (?:ERR!|error [^\n]{0,400}\n(?P=program) error )"
