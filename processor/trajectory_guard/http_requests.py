@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as LateError
-from contextvars import copy_context
 from functools import cache
 from http.client import HTTPMessage
-from typing import IO, Any, TypeVar
-
-T = TypeVar("T")
+from typing import IO, Any
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -42,32 +35,3 @@ def open_url(request: urllib.request.Request, *, timeout_s: float) -> Any:
         OSError, http.client.HTTPException: no reply.
     """
     return _opener().open(request, timeout=timeout_s)
-
-
-def on_thread(work: Callable[[], T], name: str) -> Future[T]:
-    """Do work on a daemon thread: the time-out of a socket bounds neither the look-up of a name nor the sum."""
-    done: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            done.set_result(work())
-        except BaseException as error:  # noqa: BLE001  the thread that waits raises it
-            done.set_exception(error)
-
-    threading.Thread(target=copy_context().run, args=(run,), name=name, daemon=True).start()
-    return done
-
-
-def within(work: Callable[[], T], timeout_s: float, name: str) -> T:
-    """The result of work that may take so long.
-
-    Raises:
-        TimeoutError: it takes longer; it may go on.
-    """
-    done = on_thread(work, name)
-    try:
-        return done.result(timeout_s)
-    except LateError:
-        if done.done():
-            raise  # of the work itself
-        raise TimeoutError(f"no answer within {timeout_s:g} s") from None

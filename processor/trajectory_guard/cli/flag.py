@@ -16,7 +16,8 @@ from typing import Any, Final
 from trajectory_guard.cli.output import BAD_INPUT, FINE, complain, print_json
 from trajectory_guard.config_values import url_mistake
 from trajectory_guard.core.text import clip
-from trajectory_guard.http_requests import open_url, within
+from trajectory_guard.http_requests import open_url
+from trajectory_guard.own_threads import within
 
 _TIMEOUT_S: Final = 10.0
 """Of the whole request, however slowly the reply comes."""

@@ -143,9 +143,11 @@ class GuardedAgent(Runnable[Any, Any]):
 
     async def _aenter(self, input: Any, config: RunnableConfig) -> _Passage:
         """The decision does no I/O unless a collector or budgets are configured; it then runs on a thread."""
-        if not self._gate.gate.does_io:
+        gate = self._gate.gate
+        if not gate.does_io:
             return self._enter(input, config)
-        return await self._open.on_a_thread(partial(self._enter, input, config), config, timed=self._is_timed)
+        enter = partial(self._enter, input, config)
+        return await self._open.on_a_thread(enter, config, gate.contain, timed=self._is_timed)
 
     def _enter(self, input: Any, config: RunnableConfig) -> _Passage:
         try:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, Literal
 
 from trajectory_guard.extras import missing
@@ -146,7 +146,8 @@ class _GuardedCall:
     async def _aother(self, state: Any, config: RunnableConfig) -> Runnable[Any, Any] | None:
         if not self._check.is_configured:
             return None
-        return self._instead(state, await asyncio.to_thread(self._rule, state, config), config)
+        ruling = await self._check.beside_the_loop(partial(self._rule, state, config))
+        return self._instead(state, ruling, config)
 
     def run(self, state: Any, config: RunnableConfig) -> Any:
         """A node that is a runnable."""

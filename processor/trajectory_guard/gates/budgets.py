@@ -13,6 +13,7 @@ from trajectory_guard.gates.graph_gate import thread_id_of
 from trajectory_guard.gates.messages import is_guard_message
 from trajectory_guard.gates.remote import caller_of
 from trajectory_guard.logs import write_entry
+from trajectory_guard.own_threads import beside_the_loop
 from trajectory_guard.spending.answers import stricter
 from trajectory_guard.spending.budget import BudgetLevel
 from trajectory_guard.spending.spending import BudgetStatus
@@ -89,6 +90,10 @@ class BudgetCheck:
         """Whether there is any budget, as far as is known. Without one, this is all that a model call costs."""
         spending, remote = self._gate.board.spending, self._gate.remote
         return (spending is not None and bool(spending.budgets)) or (remote is not None and remote.may_have_budgets)
+
+    async def beside_the_loop(self, rule: Callable[[], Ruling | None]) -> Ruling | None:
+        """The ruling of an asynchronous gate, while the event loop goes on; ``rule`` calls the function below."""
+        return await beside_the_loop(rule, self._gate.contain)
 
     def rule(
         self, messages: Sequence[Any], status: Mapping[str, Any] | None, config: Mapping[str, Any]

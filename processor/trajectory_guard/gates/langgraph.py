@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 from trajectory_guard.extras import missing
@@ -40,6 +40,7 @@ from trajectory_guard.gates.rewire import GraphShapeError
 from trajectory_guard.gates.state_keys import BRANCH, channels_of
 from trajectory_guard.gates.state_of import StateOf
 from trajectory_guard.gates.status import LoopStatus
+from trajectory_guard.own_threads import beside_the_loop
 from trajectory_guard.store import FlagBoard
 
 GUARD_NODE = "trajectory_guard"
@@ -129,7 +130,7 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
         """As ``invoke``. With a collector or budgets the decision does I/O, and runs on a thread."""
         if not self.gate.does_io:
             return self._run(input, config or {})
-        return await asyncio.to_thread(self._run, input, config or {})
+        return await beside_the_loop(partial(self._run, input, config or {}), self.gate.contain)
 
     def __call__(self, state: Any, config: RunnableConfig | None = None) -> Command[Any]:
         """For direct use in the application's own loop: ``.update`` is the state update, ``.goto`` the next node."""

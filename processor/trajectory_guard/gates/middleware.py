@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import dataclasses
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -25,6 +24,7 @@ from typing_extensions import NotRequired
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.gates.agent_node import keep_out_of_streams
 from trajectory_guard.gates.arguments import check_budget_arguments
+from trajectory_guard.gates.async_hooks import without_a_pool
 from trajectory_guard.gates.budget_gate import Cheaper, cheaper_model, refusal_message
 from trajectory_guard.gates.budgets import Action, BudgetCheck, BudgetExceededError, RefusalText, Ruling
 from trajectory_guard.gates.compiled import nested_below
@@ -144,17 +144,20 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
             response = self._ask(passage.asked, handler, config)
         return self._leave(passage, response)
 
+    @without_a_pool
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         """As ``wrap_model_call``. Requests to a collector and reads of a ledger run on a thread."""
-        config = _config(request.runtime)
-        ruling = await asyncio.to_thread(self._rule, request, config) if self._budgets.is_configured else None
+        config, gate = _config(request.runtime), self._gate.gate
+        ruling = None
+        if self._budgets.is_configured:
+            ruling = await self._budgets.beside_the_loop(partial(self._rule, request, config))
         if ruling is not None and ruling.ends:
             return self._refused(request, ruling)
         request = self._routed(request, ruling)
-        if self._gate.gate.does_io:
-            passage = await self._open.on_a_thread(partial(self._enter, request, ruling, config), config)
+        if gate.does_io:
+            passage = await self._open.on_a_thread(partial(self._enter, request, ruling, config), config, gate.contain)
         else:
             passage = self._enter(request, ruling, config)
         with self._open.until_ended(config):
@@ -335,6 +338,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
             return entered.done(handler(request))
 
     @for_agents_with_tools
+    @without_a_pool
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
     ) -> ToolMessage | Command[Any]:

@@ -16,6 +16,7 @@ from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.gates.gate import GateDecision
 from trajectory_guard.gates.graph_gate import Outcome, configurable_of, has_checkpointer, namespace_of, thread_id_of
 from trajectory_guard.gates.langgraph_internals import CONFIG_KEY_RUNTIME, CONFIG_KEY_TASK_ID
+from trajectory_guard.own_threads import beside_the_loop
 
 _MAX_OPEN: Final = 1_024
 Passage = TypeVar("Passage")
@@ -98,11 +99,13 @@ class OpenDecisions:
         self.close(config)
 
     async def on_a_thread(
-        self, enter: Callable[[], Passage], config: Mapping[str, Any], *, timed: bool = False
-    ) -> Passage:
+        self, enter: Callable[[], Passage], config: Mapping[str, Any], failed: Callable[[], object], *,
+        timed: bool = False,
+    ) -> Passage:  # fmt: skip
         """Decide on a thread. Where the node is cancelled meanwhile, the thread goes on, and keeps its decision late.
 
         Parameters:
+            failed: counts that no thread could be started.
             timed: as for ``left_by``.
         """
         is_cancelled = threading.Event()
@@ -114,7 +117,7 @@ class OpenDecisions:
             return passage
 
         try:
-            return await asyncio.to_thread(entered)
+            return await beside_the_loop(entered, failed)
         except asyncio.CancelledError as error:
             is_cancelled.set()
             self.left_by(error, config, timed=timed)

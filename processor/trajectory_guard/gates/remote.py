@@ -28,8 +28,9 @@ from trajectory_guard.core.steps import Certainty
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.entries import Flag
 from trajectory_guard.forking import now_and_after_fork
-from trajectory_guard.http_requests import on_thread, open_url
+from trajectory_guard.http_requests import open_url
 from trajectory_guard.locks import OwnedLock
+from trajectory_guard.own_threads import on_thread
 from trajectory_guard.spending.answers import status_of
 from trajectory_guard.spending.spending import BudgetStatus
 from trajectory_guard.store import FlagBoard

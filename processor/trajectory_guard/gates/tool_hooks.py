@@ -33,8 +33,8 @@ class _ToolHook:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
         functools.update_wrapper(cast(Any, self), function)
+        self._function = function  # not before: what is wrapped may have such an attribute, too
 
     def __get__(self, instance: Any, owner: type) -> Any:
         if instance is not None:
