@@ -41,6 +41,7 @@ from trajectory_guard.gates.messages import (
     is_first_round,
     new_steps,
     open_calls,
+    requested_in_turn,
     was_nudged,
     with_marks,
 )
@@ -261,7 +262,9 @@ class Gate:
                 return bounded_name(str(status["trajectory_id"]))
             if trace_id is not None and not self.board.is_taken(trace_id):
                 return trace_id
-            found = self._by_call(messages)
+            # agents of one graph hand their messages on: the gate of another one has read what stands before
+            others = map(self.board.find_read, requested_in_turn(messages))
+            found = self._by_call(messages) or next(filter(None, others), None)
             return found if found is not None and found != trace_id else uuid.uuid4().hex
         name = bounded_name(str(thread_id))
         trajectory = self.board.resolve_alias(name)

@@ -374,6 +374,14 @@ def requested_in(message: Any) -> list[str]:
     return [step_id_of(message, call) for call in _tool_calls(message)] if getattr(message, "id", None) else []
 
 
+def requested_in_turn(messages: Sequence[Any]) -> Iterator[str]:
+    """The step ids of the calls that were requested since a person spoke last, newest first."""
+    for message in reversed(messages[-MAX_LOOK_BACK:]):
+        if is_of_person(message):
+            return
+        yield from requested_in(message)
+
+
 def batch_in(message: Any) -> tuple[str, list[str]] | None:
     """Label of a model turn, as its steps have it, and the ids of the calls that it requests; None without calls."""
     ids = [str(call["id"]) for call in _tool_calls(message) if call.get("id")]
