@@ -23,7 +23,7 @@ from trajectory_guard.core.masking import CAMEL, masked_hash, of_this_moment
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.plain import Plain
 from trajectory_guard.core.result_text import MAX_FORM_CHARS, WORD, is_acknowledgement, values_of
-from trajectory_guard.core.similarity.keys import is_bound
+from trajectory_guard.core.similarity.keys import is_asked_by, is_bound, names_exchange
 from trajectory_guard.core.steps import EMPTY, SUCCESS
 from trajectory_guard.core.text import text_of
 from trajectory_guard.core.tools import is_lookup, is_thinking, tables_in
@@ -314,6 +314,7 @@ def values_asked(seen: Observation) -> tuple[str, ...]:
         return seen.values
     named = [(key, value) for key, value in args.items() if isinstance(key, str)]
     bounds = {key for key, value in named if isinstance(value, (int, float)) and is_bound(key)}
+    bounds |= {key for key, _ in named if names_exchange(key) and not is_asked_by(seen.name, key, args)}
     return values_of({key: value for key, value in args.items() if key not in bounds}) or seen.values
 
 

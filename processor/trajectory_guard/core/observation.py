@@ -246,6 +246,7 @@ class Observation:
             brought.
         unseen: number of model turns in a row, this one included, with nothing but calls that were made before and
             whose results are unknown; unseen_first: index of the first of these steps; unseen_waits: one is a wait.
+        held_up: the error says that somebody else holds what the call needs.
         lap: steps of the lap that came round for the third time (``core.laps``), 0 if none did; lapped: how many of the
             newest steps had the results of the lap before.
         old_states_in_a_row: steps in a row that described nothing but states that were there before, whatever the
@@ -321,6 +322,7 @@ class Observation:
     # _count_old_states
     old_states_in_a_row = 0
     lap = lapped = 0
+    held_up = False
     known_lines = False
     # _inquire
     advances = 0
@@ -375,7 +377,7 @@ class Observation:
         An error that may pass does: the call that is retried is one and the same.
         """
         weak = self.certainty is Certainty.WAITING or (
-            self.certainty is Certainty.ACKNOWLEDGED and self.outcome == ERROR and self.in_a_row
+            self.certainty is Certainty.ACKNOWLEDGED and self.in_a_row and (self.outcome == ERROR or self.held_up)
         )
         return self.certainty if weak else Certainty.CERTAIN
 

@@ -18,6 +18,7 @@ _PENDING: Final = re.compile(
     r"|enqueued|initiated"
     r"|retrying|on hold"
     r"|no(?: new)? (?:output|data|results?|response|repl(?:y|ies)|answers?|messages?|events?|logs?|updates?) yet"
+    r"|no (?:[a-z]{2,16} ){1,3}(?:received|arrived|came in|come in|delivered|posted|published|reported)(?: so far)? yet"
     r")(?![^\W_])"
     r"|\"(?:\w{1,20}_)?(?:status|state|phase|stage)\"\s{0,2}:\s{0,2}\"[A-Za-z_ ]{1,20}ing\""
     r"|\"(?:is_?)?(?:ready|done|completed?|finished|processed|confirmed|settled|loaded|synced|delivered)\""

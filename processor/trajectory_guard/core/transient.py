@@ -80,6 +80,26 @@ def is_transient(text: str, error_class: str | None) -> bool:
     return not _awaits_element(text, error_class) and not _forbids_retry(text)
 
 
+_HELD_UP: Final = re.compile(
+    r"\bacquir(?:e|ing) (?:[\w'\"-]{1,40} ){0,3}lock\b|_IN_PROGRESS\b"
+    r"|\b(?:operation|process|update|upgrade|deploy(?:ment)?|rollout|migration|backup|build|run|transaction|rebase)s?"
+    r"(?: \([\w/ ]{1,60}\))? (?:is )?(?:already |still |currently )(?:in progress|running)\b"
+    r"|\banother (?:\w{1,40} ){1,3}(?:\([\w/ ]{1,60}\) )?is (?:in progress|running)\b",
+    re.IGNORECASE,
+)
+
+
+def is_held_up(text: str) -> bool:
+    """Whether an error says that somebody else holds what it needs: it may be free soon, or have been left behind.
+
+    >>> is_held_up("Error acquiring the state lock"), is_held_up("another operation (upgrade) is in progress")
+    (True, True)
+    >>> is_held_up("web is in UPDATE_IN_PROGRESS state"), is_held_up("no such lock"), is_held_up("the build is running")
+    (True, False, False)
+    """
+    return may_hold(("lock", "progress", "running"), text) and _HELD_UP.search(text) is not None
+
+
 def _forbids_retry(text: str) -> bool:
     """Whether the error says itself that another try fails, too. "Do not retry before 10:05" says that one may not."""
     return may_hold(_RETRY_STEMS, text) and _NO_RETRY.search(text) is not None

@@ -35,7 +35,7 @@ from trajectory_guard.core.tools import (
     took_its_time,
 )
 from trajectory_guard.core.tracking import scope
-from trajectory_guard.core.transient import is_lasting, is_transient
+from trajectory_guard.core.transient import is_held_up, is_lasting, is_transient
 
 _PACE_BESIDE_OTHERS: Final = 2
 _PACE_WITHOUT_PAUSE: Final = 5 / 3
@@ -228,6 +228,9 @@ def _of_failure(seen: Observation, text: str, pause_s: float) -> Certainty:
             return Certainty.ACKNOWLEDGED  # it failed in other words: it may go on from where it failed before
         if pause_s >= scope.RETRY_PAUSE_S:
             return Certainty.ACKNOWLEDGED  # a deliberate wait before each retry may have a reason
+        seen.held_up = seen.repeats < _PASSED_BY_NOW and is_held_up(both_ends(text, _ERROR_CHARS))
+        if seen.held_up:
+            return Certainty.ACKNOWLEDGED
         known = seen.repeats >= _PASSED_BY_NOW or is_lasting(both_ends(text, _ERROR_CHARS), seen.step.error_class)
         if seen.outcome == ERROR and (not known or (changes and seen.repeats < _PASSED_BY_NOW)):
             return Certainty.ACKNOWLEDGED  # an error in unknown words may be one that passes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -94,6 +95,27 @@ def names_exchange(key: str) -> bool:
     (True, False)
     """
     return _NAMES_EXCHANGE.match(key.replace("-", "_")) is not None
+
+
+def is_asked_by(tool: str, key: str, args: Mapping[str, object]) -> bool:
+    """Whether the id of a request is what a look-up asks for, rather than a phrase, or the thing that its tool names.
+
+    >>> is_asked_by("lookup_logs", "trace_id", {"trace_id": "4bf92f", "index": "prod"})
+    True
+    >>> is_asked_by("search_kb", "request_id", {"request_id": "4bf92f", "query": "refund policy"})
+    False
+    >>> is_asked_by("get_order", "request_id", {"request_id": "4bf92f", "order_id": "A17"})
+    False
+    """
+    plain = squash(tool)
+    if _noun(key) in plain:
+        return True
+    others = [(str(name), text_of(value)) for name, value in args.items() if not names_exchange(str(name))]
+    return not any(" " in text.strip() or (text and _noun(name) in plain) for name, text in others)
+
+
+def _noun(key: str) -> str:
+    return squash(key).removeprefix("x").removesuffix("id") or "id"
 
 
 @lru_cache(maxsize=1024)

@@ -124,7 +124,9 @@ def _walk_object(prefix: str, value: dict[Any, Any], context: _Context, depth: i
             key = shorten(key, 100)
         kind = keys.classify_key(key)
         if settings and kind == keys.KNOB and not isinstance(item, (dict, list)):
-            if depth or not (is_lookup(context.tool) and keys.names_exchange(key)):
+            if depth or not (
+                is_lookup(context.tool) and keys.names_exchange(key) and keys.is_asked_by(context.tool, key, value)
+            ):
                 continue
             kind = keys.PLAIN
         if kind == keys.RATIONALE and _is_rationale(key, context.tool, depth):
