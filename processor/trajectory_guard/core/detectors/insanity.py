@@ -14,7 +14,7 @@ from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import carries_content, is_acknowledgement, width
 from trajectory_guard.core.similarity import NormalForm, Relation, compare, normalize
 from trajectory_guard.core.similarity.cascade import Settle
-from trajectory_guard.core.similarity.keys import SHELL, classify_key, is_position
+from trajectory_guard.core.similarity.keys import SHELL, classify_key, is_material, is_position
 from trajectory_guard.core.similarity.leaves import COMMAND, TEXT, WORD, Leaf
 from trajectory_guard.core.similarity.shell import seeks_the_same
 from trajectory_guard.core.similarity.texts import quotes_another
@@ -40,6 +40,17 @@ _MIN_STEM_CHARS: Final = 4
 def _is_query(form: NormalForm) -> bool:
     """Short enough to be what is looked for, not something that is handed over, and more than one name."""
     return 0 < len(form.text) <= MAX_QUERY_CHARS and _reads_as_query(form.text, form.leaves[0].kind == TEXT)
+
+
+def _is_material(form: NormalForm) -> bool:
+    """Whether the text is what a tool works on, as by the names of argument and tool, and not a question to it: what a
+    check, a filter or a translation finds nothing in, one after the other, is a batch.
+    """
+    texts = [leaf for leaf in form.leaves if leaf.kind == TEXT]
+    return bool(texts) and all(is_material(leaf.key) for leaf in texts) and _ASKS.search(form.tool) is None
+
+
+_ASKS: Final = re.compile(r"search|quer|ask|retriev|look_?up|question|faq|wiki|knowledge")
 
 
 @lru_cache(maxsize=256)
@@ -334,7 +345,8 @@ class Insanity(Detector):
         call, digest, thought = seen.call.hex(), form.digest.hex(), seen.thought_key
         worded = not (is_communication(seen.step.tool_name) or _makes_another(seen))  # other words, another message
         same, openly, equal, reworded = [seen.index], [], True, False
-        doubt, related = 0.0, seen.outcome in (EMPTY, ERROR)
+        items = _is_material(form)
+        doubt, related = 0.0, seen.outcome in (EMPTY, ERROR) and not items
         listed = seen.alike_table or seen.advances >= ADVANCES  # the next cell of a table, or the next page
         for attempt in recent:
             if attempt.outcome != outcome or attempt.batch == seen.batch:
@@ -363,7 +375,8 @@ class Insanity(Detector):
             elif weight > 0.0:
                 openly.append(attempt.at)
                 doubt += weight
-                related = related or relation is Relation.MAYBE or _overlap(form, before)
+                akin = relation is Relation.MAYBE or _overlap(form, before)
+                related |= akin and not (items and before and not _share_content(form.text, before.text))
         if not reworded and not (openly and related):
             return None  # equal calls only: type I; or texts that have nothing in common: a batch
         certainty = Certainty.CERTAIN if equal and not openly else Certainty.LIKELY

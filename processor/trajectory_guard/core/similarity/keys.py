@@ -59,6 +59,7 @@ _KINDS: Final = {
 }  # fmt: skip
 _BY_NAME: Final = {name: kind for group, kind in _KINDS.items() for name in _GROUPS[group]}
 _WRAPPERS: Final = frozenset(_GROUPS["wrapper"])
+_MATERIAL: Final = frozenset(_GROUPS["material"])
 _UNORDERED: Final = frozenset(_GROUPS["unordered"])
 _CLOCKS: Final = frozenset(_GROUPS["clock"])
 _TIME: Final = re.compile(
@@ -150,6 +151,15 @@ def is_default(key: str, value: object) -> bool:
     if key == "method":
         return isinstance(value, str) and value.upper() == "GET"
     return key == "encoding" and isinstance(value, str) and value.lower() in ("utf-8", "utf8")
+
+
+def is_material(key: str) -> bool:
+    """Whether the last part of the name says that the value is a text to work on.
+
+    >>> is_material("message.text"), is_material("query")
+    (True, False)
+    """
+    return squash(key.rpartition(".")[2]) in _MATERIAL
 
 
 def is_address(key: str) -> bool:
