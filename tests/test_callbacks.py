@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections import Counter
 from contextvars import ContextVar
 from typing import Any
@@ -178,3 +179,23 @@ def test_the_closing_text_claims_nothing_that_only_some_loops_are() -> None:
     """A stop may follow changing calls with one error, refusals, or a wait: none of them the same step twice."""
     assert "same" not in STOP_TEXT
     assert "nothing new" in STOP_TEXT
+
+
+def test_flush_shutdown_and_exit_wait_for_one_callback_once_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A webhook that does not answer: five seconds, and not five each."""
+    monkeypatch.setattr(callbacks, "_EXIT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(callbacks, "_callbacks", callbacks._Callbacks())
+    answer, counts = asyncio.Event(), Counter[str]()
+
+    async def hang(_: Intervention) -> None:
+        await answer.wait()
+
+    notify(hang, intervention(), counts)
+    begun = time.monotonic()
+    assert [callbacks.wait(600) for _ in range(3)] == [False] * 3
+    assert time.monotonic() - begun < 300
+    notify(hang, intervention(), counts)  # has a wait of its own
+    assert callbacks._callbacks._waited_s == 0.0
+    callbacks._callbacks._loop.call_soon_threadsafe(answer.set)  # type: ignore[union-attr]
+    monkeypatch.setattr(callbacks, "_EXIT_TIMEOUT_S", 60.0)
+    assert callbacks.wait(60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import inspect
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from contextvars import copy_context
@@ -113,6 +114,7 @@ class _Callbacks:
         self._thread: threading.Thread | None = None
         self._tasks: set[asyncio.Task[None]] = set()  # a loop keeps no reference to its tasks
         self._running = 0
+        self._waited_s = 0.0  # for the callbacks that are running, since the newest of them began
 
     def run(self, work: Coroutine[Any, Any, Any], counts: Counter[str]) -> None:
         """Start a coroutine, in a copy of the current context."""
@@ -124,6 +126,7 @@ class _Callbacks:
                 raise RuntimeError(f"{_MAX_RUNNING} callbacks have not ended: this one is dropped")
             loop = self._loop or self._begin_loop(asyncio.new_event_loop(), work)
             self._running += 1
+            self._waited_s = 0.0
         loop.call_soon_threadsafe(self._start, loop, work, counts, context=copy_context())
 
     def _begin_loop(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> asyncio.AbstractEventLoop:
@@ -152,6 +155,7 @@ class _Callbacks:
             if self._running >= _MAX_RUNNING:
                 raise RuntimeError(f"{_MAX_RUNNING} callbacks have not ended: this one is dropped")
             self._running += 1
+            self._waited_s = 0.0
         try:
             threading.Thread(
                 target=copy_context().run, args=(work,), name="trajectory_guard-callback", daemon=True
@@ -169,7 +173,13 @@ class _Callbacks:
         if threading.current_thread() is self._thread:
             return False  # it would wait for itself
         with self._lock:
-            return self._ended.wait_for(lambda: not self._running, max(0.0, timeout_s))
+            begun = time.monotonic()
+            # flush, shutdown and exit wait for the same callbacks: together no longer than one of them
+            allowed_s = max(0.0, min(timeout_s, _EXIT_TIMEOUT_S - self._waited_s))
+            try:
+                return self._ended.wait_for(lambda: not self._running, allowed_s)
+            finally:
+                self._waited_s += time.monotonic() - begun
 
     def _start(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], counts: Counter[str]) -> None:
         task = loop.create_task(self._contained(work, counts))

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from tests.spending.entries import DAY, entry
+from trajectory_guard.spending import sqlite
 from trajectory_guard.spending.ledger import Account, Change, Kind, LedgerEntry, ModelSum, nano_usd
 from trajectory_guard.spending.sqlite import SQLiteStore
-from trajectory_guard.spending.stores import LedgerError, MemoryStore, SpendingStore
+from trajectory_guard.spending.stores import LedgerError, LockedError, MemoryStore, SpendingStore
 
 THREADS, CALLS = 64, 25
 ALL = Account("day", "", DAY)
@@ -247,6 +248,25 @@ def test_a_locked_file_is_an_error_after_the_busy_time_out(tmp_path: Path) -> No
     other.execute("BEGIN EXCLUSIVE")
     one = entry()
     with pytest.raises(LedgerError, match="locked"):
+        store.add(one)
+    other.execute("ROLLBACK")
+    assert store.add(one)
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["new", "existing"])
+def test_a_file_that_is_locked_at_the_start_is_opened_as_soon_as_it_is_free(
+    is_new: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backup holds the file while a worker starts: it starts, and its calls wait."""
+    monkeypatch.setattr(sqlite, "_START_S", 0.0)
+    path = tmp_path / "spending.db"
+    if not is_new:
+        SQLiteStore(path).close()
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    store, one = SQLiteStore(path, busy_s=0.01), entry()
+    assert ("is locked; it is opened as soon as it is free" in caplog.text) is is_new
+    with pytest.raises(LockedError):
         store.add(one)
     other.execute("ROLLBACK")
     assert store.add(one)

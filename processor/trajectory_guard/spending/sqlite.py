@@ -38,7 +38,7 @@ from trajectory_guard.spending.ledger import (
     ModelSum,
     changed,
 )
-from trajectory_guard.spending.stores import LedgerError
+from trajectory_guard.spending.stores import LedgerError, LockedError
 
 VERSION: Final = 2
 KEEP_CALLS_DAYS: Final = 7
@@ -80,6 +80,8 @@ _KNOWN: Final = "SELECT entry FROM calls LEFT JOIN revisable USING (id) WHERE id
 _WITHDRAWN: Final = ""
 _SEPARATOR: Final = "\x1f"
 _RETRY_S: Final = 0.01
+_START_S: Final = 1.0
+"""Processes that start together change the mode of a new file one after the other."""
 _TRIES: Final = 10
 _TABLES: Final = ("calls", "sums", "alerts", "revisable")
 _log: Final = logging.getLogger(telemetry.LOGGER)
@@ -94,6 +96,9 @@ class SQLiteStore:
         busy_s: seconds to wait for other writers; then ``LedgerError``. The thread that waits ends a span of the
             application, or answers requests; a transaction takes a tenth of a millisecond.
 
+    A file that is locked at the start, as by a backup, is opened later: until then calls wait, as always while it is
+    locked.
+
     Raises:
         LedgerError: the file cannot be opened, is no ledger, or was written by a newer version.
     """
@@ -104,8 +109,11 @@ class SQLiteStore:
         self._places: dict[Path, Place] = {}  # of the open file, its log and the index of that
         self._day: date | None = None  # on which old rows were deleted last
         now_and_after_fork(self._renew)
-        with self._lock, self._opened():
-            pass
+        try:
+            with self._lock, self._opened(_START_S):
+                pass
+        except LockedError as error:
+            _log.warning("trajectory_guard: spending_file: %s; it is opened as soon as it is free", error)
 
     def _renew(self) -> None:
         self._lock = OwnedLock()
@@ -161,17 +169,19 @@ class SQLiteStore:
     # --- the file ------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
+    def _opened(self, patience_s: float = 0.0) -> Iterator[sqlite3.Connection]:
+        """The connection. ``patience_s``: seconds to wait for a process that changes the mode of the file."""
         try:
             if self._connection is None:
-                self._connection = self._open()
+                self._connection = self._open(patience_s=patience_s)
             elif self._is_moved():
                 self._connection = self._follow(self._connection)
             yield self._connection
         except OSError as error:  # the folder is no longer readable
             raise LedgerError(f"{self.path}: {error.strerror}") from error
         except sqlite3.Error as error:
-            raise LedgerError(f"{self.path}: {why_unopened(self.path) or error}") from error
+            kind = LockedError if "locked" in str(error) else LedgerError
+            raise kind(f"{self.path}: {why_unopened(self.path) or error}") from error
 
     def _is_moved(self) -> bool:
         return place_of(self.path) != self._places[self.path]
@@ -200,28 +210,33 @@ class SQLiteStore:
         )  # fmt: skip
         return connection
 
-    def _open(self, before: sqlite3.Connection | None = None) -> sqlite3.Connection:
+    def _open(self, before: sqlite3.Connection | None = None, patience_s: float = 0.0) -> sqlite3.Connection:
         connection, place = self._connect()
         try:
-            self._write_ahead(connection, 5.0 if before is None else 0.0)
+            self._write_ahead(connection, patience_s)
             connection.execute("PRAGMA synchronous = NORMAL")
-            with _transaction(connection):
-                (version,) = connection.execute("PRAGMA user_version").fetchone()
-                if version > VERSION:
-                    raise LedgerError(f"{self.path}: written by a newer version of trajectory_guard")
-                if version == 1:
-                    _to_nano(connection)
-                for statement in _SCHEMA:
-                    connection.execute(statement)
-                if before is not None and not version:
-                    _copy(before, connection)
-                connection.execute(f"PRAGMA user_version = {VERSION}")
+            if before is not None or not _is_up_to_date(connection):
+                self._bring_up_to_date(connection, before)
         except BaseException:
             connection.close()
             raise
         own = [Path(f"{os.path.realpath(self.path)}{end}") for end in ("-wal", "-shm")]  # beside the target of a link
         self._places = {self.path: place, **{name: place_of(name) for name in own}}
         return connection
+
+    def _bring_up_to_date(self, connection: sqlite3.Connection, before: sqlite3.Connection | None) -> None:
+        """Create or convert the tables; a new file receives the contents of the one ``before`` it."""
+        with _transaction(connection):
+            version = _version(connection)
+            if version > VERSION:
+                raise LedgerError(f"{self.path}: written by a newer version of trajectory_guard")
+            if version == 1:
+                _to_nano(connection)
+            for statement in _SCHEMA:
+                connection.execute(statement)
+            if before is not None and not version:
+                _copy(before, connection)
+            connection.execute(f"PRAGMA user_version = {VERSION}")
 
     def _connect(self) -> tuple[sqlite3.Connection, Place]:
         """Open the file, and create it if it is missing. The place is that of the file that was opened.
@@ -272,6 +287,17 @@ class SQLiteStore:
             "DELETE FROM alerts WHERE scope = ? AND name NOT IN (SELECT name FROM sums WHERE scope = ?)",
             (TRAJECTORY, TRAJECTORY),
         )
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+def _is_up_to_date(connection: sqlite3.Connection) -> bool:
+    """Whether nothing has to be written to open the file: it may be locked for writing."""
+    found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    return _version(connection) == VERSION and found.issuperset(_TABLES)
 
 
 def why_unopened(path: Path) -> str | None:

@@ -31,6 +31,10 @@ class LedgerError(Exception):
     """A store cannot be read or written now; the caller keeps the entry and tries again."""
 
 
+class LockedError(LedgerError):
+    """The ledger is locked by another process at the moment."""
+
+
 class SpendingStore(Protocol):
     """A ledger and the alerts that were raised on it. Thread-safe."""
 
