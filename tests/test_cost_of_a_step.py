@@ -155,7 +155,7 @@ def guard_calls(run: SpanRun, count: int = 20) -> tuple[float, set[str]]:
 
 @pytest.mark.parametrize(
     ("shape", "most"),
-    [(shapes.semconv, 153), (shapes.openllmetry, 206), (shapes.openinference, 216), (shapes.large, 158)],
+    [(shapes.semconv, 161), (shapes.openllmetry, 214), (shapes.openinference, 224), (shapes.large, 166)],
 )
 def test_a_tool_span_is_read_with_few_calls_across_few_files(
     shape: Callable[[str, int], shapes.SpanShape], most: float
@@ -163,7 +163,7 @@ def test_a_tool_span_is_read_with_few_calls_across_few_files(
     calls, files = guard_calls(SpanRun(shape))
     assert calls <= most
     outside = {name for name in files if f"{os.sep}core{os.sep}" not in name}
-    assert len(outside) <= 14, sorted(outside)
+    assert len(outside) <= 15, sorted(outside)
 
 
 def test_a_span_that_is_none_of_the_guards_costs_a_few_look_ups() -> None:
@@ -186,4 +186,4 @@ def test_a_gate_walks_over_its_messages_a_few_times() -> None:
     turn, *others = bench.turns()
     for one in others:
         bench.call(one)
-    assert calls_of(lambda: bench.call(turn)) <= 787
+    assert calls_of(lambda: bench.call(turn)) <= 799

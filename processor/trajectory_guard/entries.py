@@ -13,7 +13,7 @@ from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED, StepRecord
 from trajectory_guard.core.tracking.scope import ASKED, are_siblings, instance_in, label_of, run_label
 from trajectory_guard.core.tracking.tables import BoundedTable
-from trajectory_guard.locks import OwnedLock
+from trajectory_guard.resting import RestingState
 
 if TYPE_CHECKING:
     from trajectory_guard.config_keys import Mode
@@ -129,11 +129,10 @@ class BegunAnew(NamedTuple):
     gone: tuple[str, ...]
 
 
-class Entry:
+class Entry(RestingState):
     """One trajectory: its state, the flags of its runs, and the ids and records by which its calls are recognised.
 
     Attributes:
-        state: the engine's state.
         flags: by label of the run, for the runs used last.
         recent: the calls observed last; calls: ids of calls that spans reported; call_runs: labels of
             their runs, unless empty; numbered_alike: agents beside each other have used one id.
@@ -166,16 +165,15 @@ class Entry:
 
     __slots__ = (
         "awaiting_state", "begun", "by_hand", "call_runs", "calls", "cursor", "cursors_saved", "discarded", "ended",
-        "flags", "gates", "hand_taken", "hands", "in_turn", "last_used", "left_to_gates", "lock", "lossy",
-        "message_calls", "message_steps", "message_tools", "numbered_alike", "quality", "read_calls", "recent",
-        "remote_hands", "replay", "reported", "requested", "room", "saved_index", "state", "stating", "stopped_at",
-        "talks", "trajectory_id", "turns_read",
+        "flags", "gates", "hand_taken", "hands", "in_turn", "left_to_gates", "lossy", "message_calls",
+        "message_steps", "message_tools", "numbered_alike", "quality", "read_calls", "recent", "remote_hands",
+        "replay", "reported", "requested", "room", "saved_index", "stating", "stopped_at", "talks", "trajectory_id",
+        "turns_read",
     )  # fmt: skip
 
     def __init__(self, state: TrajectoryState) -> None:
         self.trajectory_id = state.trajectory_id
-        self.state = state
-        self.lock = OwnedLock()
+        super().__init__(state)
         self.flags: BoundedTable[str, RunFlag] = BoundedTable(MAX_INSTANCES)
         self.calls = Ring(_SPAN_CALL_IDS)  # the first turn may be large, and nobody has said so
         self.call_runs: BoundedTable[bytes, tuple[str, ...]] = BoundedTable(_CALL_RUNS)
@@ -204,7 +202,6 @@ class Entry:
         self.quality: TrajectoryQuality | None = None
         self.reported = self.discarded = 0
         self.talks = self.left_to_gates = False
-        self.last_used = 0.0
         self.cursor: Cursor | None = None
         self.cursors_saved: BoundedTable[str, str] = BoundedTable(MAX_INSTANCES)
 

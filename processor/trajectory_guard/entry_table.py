@@ -21,8 +21,13 @@ from trajectory_guard.core.tracking.tables import NameTable
 from trajectory_guard.entries import Entry
 from trajectory_guard.forking import after_fork
 from trajectory_guard.locks import OwnedLock
+from trajectory_guard.resting import RestingState
 
 _FIND_AMONG: Final = 64
+_REST_AFTER_S: Final = 30.0
+_MAX_AWAKE: Final = 1_000
+"""More states than that are kept packed: a full garbage collection stops all threads for each object it walks through.
+To unpack one and to pack it again takes a twentieth of a millisecond each."""
 
 
 class CallerSite(Protocol):
@@ -65,13 +70,15 @@ class EntryTable:
         self._aliases: NameTable[str, str] = NameTable(config.max_trajectories)
         self.processors: WeakSet[CallerSite] = WeakSet()  # that report spans to this table
         self._idle_from = 0.0  # no entry was used last before this time
+        self._awake: OrderedDict[RestingState, None] = OrderedDict()  # by last use: those whose state is unpacked
+        self._waking = OwnedLock()  # of two threads that wake an entry the second one finds the state of the first
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def _after_fork(self) -> None:
         """Drop trajectories that were locked at the fork: they may be half changed."""
-        self.lock = OwnedLock()
+        self.lock, self._waking = OwnedLock(), OwnedLock()
         for name, entry in list(self._entries.items()):
             if entry.lock.locked():
                 del self._entries[name]
@@ -281,9 +288,26 @@ class EntryTable:
             else:
                 self._entries.move_to_end(trajectory_id)
             entry.last_used = now
+            self._awake[entry] = None
+            self._awake.move_to_end(entry)
+            self._let_rest(now)
             if now - self._idle_from > self.config.idle_ttl_s or len(self._entries) > self.config.max_trajectories:
                 self._evict(now)
             return entry
+
+    def _let_rest(self, now: float) -> None:
+        """Pack the entries that were not used for a while, the one used longest ago first, at most two at a time."""
+        for _ in range(2):
+            oldest = next(iter(self._awake), None)
+            if oldest is None or (now - oldest.last_used <= _REST_AFTER_S and len(self._awake) <= _MAX_AWAKE):
+                return
+            del self._awake[oldest]
+            oldest.pack(self._wake)
+
+    def _wake(self, entry: RestingState) -> None:
+        with self._waking:
+            entry.unpack(self.engine.load_state)
+            self._awake[entry] = None
 
     def _evict(self, now: float) -> None:
         while True:  # ends at the entry just used, at the latest
@@ -293,4 +317,5 @@ class EntryTable:
                 self._idle_from = oldest.last_used
                 return
             self._entries.popitem(last=False)
+            self._awake.pop(oldest, None)
             self.counts["evicted_full" if full else "evicted_idle"] += 1

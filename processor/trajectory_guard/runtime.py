@@ -84,6 +84,7 @@ class SharedBoard(FlagBoard):
         with self.lock:
             if config.redact and not self.config.redact:
                 self._entries.clear()
+                self._awake.clear()
             self.config, self.settler, self.engine = config, settler, engine
             entries = list(self._entries.values())
         for entry in entries:
