@@ -450,7 +450,7 @@ def test_defaults_of_the_engine_are_those_of_the_configuration() -> None:
 def test_the_engine_is_set_by_every_key_that_it_has() -> None:
     values: dict[str, Any] = {
         "nudge_threshold": 1.0, "stop_threshold": 1.5, "max_score": 4.0, "decay": 0.25, "history_steps": 16,
-        "stop_patience": 4, "renudge": 5, "max_polls": 6, "max_wait_s": 7.0, "max_understood_chars": 512,
+        "stop_patience": 4, "renudge": 5, "max_nudges": 9, "max_polls": 6, "max_wait_s": 7.0, "max_understood_chars": 512,
         "slow_gap_s": 8.0, "poll_patience": 9, "redact": True, "weights": {**weights(), "TYPE_I_STUTTER": 1.0},
         "certificate_key": "hush",
     }  # fmt: skip

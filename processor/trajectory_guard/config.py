@@ -42,8 +42,8 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "weights",
     ),
     "policy": (
-        "max_polls", "max_wait_s", "nudge_threshold", "poll_patience", "renudge", "slow_gap_s", "stop_patience",
-        "stop_threshold", "tools",
+        "max_nudges", "max_polls", "max_wait_s", "nudge_threshold", "poll_patience", "renudge", "slow_gap_s",
+        "stop_patience", "stop_threshold", "tools",
     ),
     "model": ("calibration", "model_download", "model_path"),
     "gate": ("mode", "nudge_text", "on_intervention", "stop_text"),
@@ -136,6 +136,9 @@ class GuardConfig(CursorSettings, QualityKeys, _Model):
     """Unproductive steps after a delivered nudge before a stop, where the finding is certain."""
     renudge: int = Field(default=_ENGINE.renudge, ge=1, le=1000)
     """Least number of unproductive steps between two nudges, and before a stop, where the evidence is likely."""
+    max_nudges: int | None = Field(default=_ENGINE.max_nudges, ge=2, le=1000)
+    """Nudges within 192 steps, the first of them at least 64 steps ago, after which a further one is a stop, whatever
+    the rules and whatever the agent did between them; None: no number of them. Waits do not count."""
     max_polls: int | None = Field(default=_ENGINE.max_polls, ge=2)
     """Repeats of a waiting call at which a stop may become due; by default waiting is never stopped."""
     max_wait_s: float | None = Field(default=_ENGINE.max_wait_s, gt=0.0)

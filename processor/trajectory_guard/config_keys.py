@@ -62,6 +62,7 @@ class GuardKeys(TypedDict, total=False):
     history_steps: int
     stop_patience: int
     renudge: int
+    max_nudges: int | None
     max_polls: int | None
     max_wait_s: float | None
     max_understood_chars: int

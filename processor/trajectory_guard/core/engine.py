@@ -143,11 +143,11 @@ class Engine:
         self._weights = {**{one.loop_type: one.weight for one in REPORTED}, **weights(), **settings.weights}
         self._scorer = Scorer(weights=self._weights, max_score=settings.max_score, decay=settings.decay)
         self._reader = Reader(settings)
-        given = DetectorSettings(redact=settings.redact, settle=settle)
+        given, kinds = DetectorSettings(redact=settings.redact, settle=settle), (*REGISTRY.values(), *REPORTED)
         self._factories = [_factory(kind, given) for kind in REGISTRY.values() if self._weights[kind.loop_type] > 0]
         self._laps = self._weights[TYPE_IV] > 0
-        kinds = (*REGISTRY.values(), *REPORTED)
         self._only_nudged = frozenset(rule for kind in kinds if not kind.may_stop for rule in kind.rules)
+        self._lenient = frozenset(rule for kind in kinds if not kind.insists for rule in kind.rules)
 
     def new_state(self, trajectory_id: str) -> TrajectoryState:
         """Empty state of a trajectory."""
@@ -252,7 +252,8 @@ class Engine:
         self._scorer.apply(run.score, findings, new_batch=new_batch)
         decision = ladder_policy.decide(
             run.ladder, decisive, run.score.value, self.settings, new_batch=new_batch, progress=observation.progress,
-            now=observation.step.timestamp, may_stop=may_stop, may_be_new=observation.may_be_new, towards_stop=towards,
+            now=observation.step.timestamp, at=run.index, may_stop=may_stop, may_be_new=observation.may_be_new,
+            towards_stop=towards, insists=not (decisive and decisive[0].rule in self._lenient),
         )  # fmt: skip
         return run, observation, decision, self._verdict(state, run, observation, findings, decision, measured)
 

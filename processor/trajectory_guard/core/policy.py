@@ -9,10 +9,13 @@ pure functions of their arguments.
 - *acknowledged*: as likely, at a third of the pace.
 - *waiting*: a nudge at the threshold, and again when the count has doubled; never a stop, unless ``max_polls`` or
   ``max_wait_s`` is set.
+- *nudges in vain*: when a further nudge is due, and ``max_nudges`` were given in the newest ``VAIN_WITHIN`` steps, the
+  first of them ``VAIN_FOR`` steps ago or more, the run is stopped instead, whatever the rules. Waits do not count.
 
-A step of progress resets the ladder. Steps of one batch count once. Across an uncertain boundary (``begin_segment``),
-such as more successful calls than a lap may have whose results are unknown, nudges keep their distance, but a stop
-needs its nudges, and the steps after them, on this side of the boundary.
+A step of progress resets the ladder, and not the count of nudges in vain: what an agent tries between them is progress.
+Steps of one batch count once. Across an uncertain boundary (``begin_segment``), such as more successful calls than a
+lap may have whose results are unknown, nudges keep their distance, but a stop needs its nudges, and the steps after
+them, on this side of the boundary.
 """
 
 from __future__ import annotations
@@ -86,6 +89,10 @@ class Scorer:
             score.value = score.base * self.decay
 
 
+VAIN_FOR: Final = 64
+VAIN_WITHIN: Final = 192
+"""Steps. Healthy runs were nudged six times at most, within 50 steps; loops without an end come back for hundreds."""
+_KEPT_GIVEN: Final = 30
 QUIET_STEPS: Final = 2
 LONGEST_LAP: Final = 6
 """No rule knows a lap of more steps, so that as many and one without a finding lie outside the loop."""
@@ -132,11 +139,13 @@ class Ladder(Plain):
         waited_from: start in seconds of the first step of the current wait, 0 if there is none.
         recovered_from, recovered_at: index of the first step of the loop that the run recovered from last, and its
             repeats at the nudge; -1 and 0 before the first.
+        given_at: indices of the steps at which nudges became due, in whatever episode: the first and the newest of
+            those within ``VAIN_WITHIN`` steps, those of waits aside.
     """
 
     __slots__ = (
-        "active", "episode", "first_step", "nudge_delivered", "nudge_undelivered", "nudged", "nudges", "progressed",
-        "quiet_steps", "recovered_at", "recovered_from", "repeats_at_nudge", "segment_nudges",
+        "active", "episode", "first_step", "given_at", "nudge_delivered", "nudge_undelivered", "nudged", "nudges",
+        "progressed", "quiet_steps", "recovered_at", "recovered_from", "repeats_at_nudge", "segment_nudges",
         "segment_steps_since_nudge", "side_nudges", "steps_since_nudge", "steps_to_first_nudge", "stopped",
         "unproductive_steps", "waited_from",
     )  # fmt: skip
@@ -152,6 +161,7 @@ class Ladder(Plain):
         self.waited_from = 0.0
         self.recovered_from = -1
         self.recovered_at = 0
+        self.given_at: tuple[int, ...] = ()
 
 
 class Decision(NamedTuple):
@@ -188,8 +198,8 @@ def decisive(found: Sequence[DetectionResult], only_nudged: Container[str]) -> t
 
 def decide(
     ladder: Ladder, found: Sequence[DetectionResult], score: float, settings: EngineSettings, *,
-    new_batch: bool, progress: bool, now: float = 0.0, may_stop: bool = True, may_be_new: bool = False,
-    towards_stop: bool = True,
+    new_batch: bool, progress: bool, now: float = 0.0, at: int = 0, may_stop: bool = True, may_be_new: bool = False,
+    towards_stop: bool = True, insists: bool = True,
 ) -> Decision:  # fmt: skip
     """Advance ``ladder`` by one step and return the intervention that is due.
 
@@ -198,11 +208,12 @@ def decide(
         score: loop score after the step.
         new_batch: the step does not overlap the one before it.
         progress: the step made progress.
-        now: start of the step in seconds.
+        now: start of the step in seconds; at: its index in the run.
         may_stop: False for a tool with the setting ``never_stop``, and for a run that its gate, or without a gate the
             process, may not stop.
         may_be_new: the step succeeded, and nothing shows what it returned.
         towards_stop: False for findings of rules that lead to nudges only: no stop comes sooner by their nudges.
+        insists: whether nudges for these findings count among those in vain.
     """
     if not found:
         if not ladder.active:
@@ -224,6 +235,7 @@ def decide(
     if score < settings.nudge_threshold:
         level = Level.STOP if ladder.stopped else Level.OBSERVE
         return Decision(level, opened=opened)
+    in_vain = may_stop and insists and certainty is not Certainty.WAITING and not found[0].only_nudge
     may_stop = may_stop and towards_stop and not found[0].only_nudge and score >= settings.stop_threshold
     if may_stop and not ladder.stopped and not ladder.nudge_undelivered:
         ladder.stopped = _stop_due(ladder, certainty, count, now, settings)
@@ -240,6 +252,13 @@ def decide(
     ):
         return Decision(Level.NUDGE, opened=opened)
     ladder_values = {**_ladder_values(ladder, certainty, count, now), "towards_stop": towards_stop}
+    if in_vain:
+        given = [one for one in ladder.given_at if one > at - VAIN_WITHIN]
+        if _is_vain(len(given), at - given[0] if given else 0, settings):
+            ladder.stopped = True
+            ladder_values |= {"given": len(given), "given_for": at - given[0]}
+            return Decision(Level.STOP, stop_due=True, opened=opened, ladder_values=ladder_values)
+        ladder.given_at = (*given[:1], *given[1:][-_KEPT_GIVEN:], at)
     nudge = _note_nudge(ladder, count, towards_stop=towards_stop)
     return Decision(Level.NUDGE, nudge, opened=opened, ladder_values=ladder_values)
 
@@ -270,10 +289,12 @@ def is_justified(level: Level, values: Mapping[str, Any], settings: EngineSettin
         kind = type(getattr(ladder, attribute))  # a number, or whether there was a nudge
         setattr(ladder, attribute, kind(int(values.get(name, 0) if name == "side" else values[name])))
     certainty, count, waited_s = Certainty(values["certainty"]), int(values["repeats"]), float(values["waited_s"])
-    if level is Level.STOP:
+    if level is Level.STOP and "given" not in values:
         return _stop_due(ladder, certainty, count, waited_s, settings)
+    if level is Level.STOP and not _is_vain(int(values["given"]), int(values["given_for"]), settings):
+        return False
     towards_stop = bool(values.get("towards_stop", True))
-    return level is Level.NUDGE and _nudge_due(ladder, certainty, count, settings, towards_stop=towards_stop)
+    return level is not Level.OBSERVE and _nudge_due(ladder, certainty, count, settings, towards_stop=towards_stop)
 
 
 def _certainty(found: Sequence[DetectionResult]) -> Certainty:
@@ -342,6 +363,11 @@ def _nudge_due(
     return ladder.steps_since_nudge >= _distance(ladder, certainty, settings) << max(0, nudges - 1)
 
 
+def _is_vain(given: int, steps: int, settings: EngineSettings) -> bool:
+    """Whether so many nudges, the first of them so many steps ago, were given in vain."""
+    return settings.max_nudges is not None and given >= settings.max_nudges and steps >= VAIN_FOR
+
+
 def _is_known_habit(ladder: Ladder, found: Sequence[DetectionResult], count: int) -> bool:
     """Whether a run that heeded the nudge, and works between its repeats, has not yet repeated twice as often."""
     known = ladder.nudges == 0 and ladder.first_step == ladder.recovered_from
@@ -399,12 +425,15 @@ def finish_recovery(ladder: Ladder) -> bool:
     if not (ladder.active and ladder.nudged and not ladder.stopped and heeded):
         return False
     ladder.recovered_from, ladder.recovered_at = ladder.first_step, ladder.repeats_at_nudge
+    given_at = ladder.given_at
     reset_episode(ladder)
+    ladder.given_at = given_at
     return True
 
 
 def reset_episode(ladder: Ladder) -> None:
     """Restart the ladder because a person dismissed the finding; no recovery is counted."""
+    ladder.given_at = ()
     ladder.active, ladder.first_step, ladder.nudged = False, -1, False
     ladder.unproductive_steps = ladder.steps_to_first_nudge = 0
     _reset_rungs(ladder)

@@ -18,7 +18,8 @@ from trajectory_guard.core.settings import EngineSettings
 from trajectory_guard.core.steps import Certainty
 
 POLICY_KEYS: Final = (
-    "max_polls", "max_score", "max_wait_s", "nudge_threshold", "renudge", "stop_patience", "stop_threshold",
+    "max_nudges", "max_polls", "max_score", "max_wait_s", "nudge_threshold", "renudge", "stop_patience",
+    "stop_threshold",
 )  # fmt: skip
 _CLOSE: Final = 1e-9
 _Problems = Iterator[str]

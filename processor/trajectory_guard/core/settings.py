@@ -57,6 +57,7 @@ class EngineSettings:
         history_steps: steps remembered per run.
         stop_patience: unproductive steps after a nudge before a stop, where the evidence is certain.
         renudge: least number of unproductive steps between two nudges, and before a stop, where the evidence is likely.
+        max_nudges: nudges in vain after which a further one is a stop, whatever the rules; None: no number of them.
         max_polls: repeats of a waiting call at which a stop may become due; None: never.
         max_wait_s: seconds of waiting at which a stop may become due; None: never.
         max_understood_chars: characters of a call, arguments and result together, that are understood.
@@ -80,6 +81,7 @@ class EngineSettings:
     history_steps: int = 32
     stop_patience: int = 2
     renudge: int = 3
+    max_nudges: int | None = 6
     max_polls: int | None = None
     max_wait_s: float | None = None
     max_understood_chars: int = MAX_UNDERSTOOD_CHARS

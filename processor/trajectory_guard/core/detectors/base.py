@@ -141,6 +141,7 @@ class Detector:
             remembers nothing, so it is not asked: most detectors have nothing to do with most steps.
         of_model_calls: it looks at repeated model calls, which no other detector is shown, and at nothing else.
         may_stop: a finding of one of its ``rules`` may lead to a stop; otherwise to nudges only, ever more rarely.
+        insists: its nudges count among those in vain, after which a run is stopped.
         advice: suggestions for the agent in a nudge, one sentence each.
         recommendation: advice for the developer.
         thresholds: the numbers that its rules compare with, by name, which its certificates state.
@@ -154,6 +155,7 @@ class Detector:
     asked_at: ClassVar[int] = ALWAYS
     of_model_calls: ClassVar[bool] = False
     may_stop: ClassVar[bool] = True
+    insists: ClassVar[bool] = True
     advice: ClassVar[tuple[str, ...]] = (
         "Do something else: another tool, other arguments, or another way to the goal.",
         "If you have all you can get, answer with it, or say what is missing and ask.",

@@ -67,6 +67,7 @@ class QualityDrop(Detector):
     loop_type: ClassVar[str] = TYPE_QUALITY
     weight: ClassVar[float] = 2.0
     may_stop: ClassVar[bool] = False
+    insists: ClassVar[bool] = False
     advice: ClassVar[tuple[str, ...]] = (
         "Read the request again, and check the next answer against each of its points before you give it.",
         "Say what you do not know instead of guessing; look it up where a tool can answer.",

@@ -37,6 +37,7 @@ class Unseen(Detector):
     asked_at: ClassVar[int] = UNSEEN
     shared: ClassVar[bool] = True
     may_stop: ClassVar[bool] = False
+    insists: ClassVar[bool] = False
     advice: ClassVar[tuple[str, ...]] = (
         "Check whether these calls have had any effect before you make one of them again.",
         "Do something that you have not done yet: another tool, other arguments, or another way to the goal.",
