@@ -43,6 +43,7 @@ SETS: Final = (
     "twentyfourth",
     "twentyfifth",
     "twentysixth",
+    "twentyseventh",
     "attacked",
 )
 """See ``tests/data/README.md``: which of them the rules were tuned on."""

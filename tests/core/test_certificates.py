@@ -87,6 +87,14 @@ def loops() -> dict[str, list[Any]]:
             record("read", {"file": f"part_{at}.py"}, f"Part {at} defines the class Part{at} and {at * 7} lines.")
             for at in range(40)
         ] * 4,
+        "never_works": [
+            one
+            for at in range(16)
+            for one in (
+                record("write", {"text": f"version {'abcdefghijklmnop'[at] * 4}"}, f"saved as {at * 977 % 89}"),
+                record("submit", {"file": "report"}, f"Rejected: {NAMES[at % 3]} is missing, {NAMES[at * at % 3]} is not cited", "error"),
+            )
+        ],
         "unseen_results": [record("press", {"key": at % 3}, None) for at in range(16)],
         "handoffs": [
             record(f"transfer_to_{to}", {"reason": f"{why} {n}"}, "done")

@@ -94,6 +94,12 @@ def noisy_steps(seed: int, count: int) -> Iterator[StepRecord]:
         record("audit", {"command": f"{one} {two}"}, f"{1208 + at % 5} packages, no fix is available for four of them")
         for at, (one, two) in enumerate([(one, two) for one in ("fix", "force", "dry", "all") for two in "abcdef"])
     ]
+    for at in range(16):
+        reason = f"Rejected: {('the total', 'a table', 'the change')[at % 3]} is missing, {('no', 'few')[at * at % 2]} sources"
+        rare += [
+            record("write", {"text": f"draft {at * 977 % 89}"}, f"draft {at} saved"),
+            record("submit", {"file": "report"}, reason, "error"),
+        ]
     parts = [record("read", {"file": f"p_{at}.py"}, f"File {at} defines the class Part{at}.") for at in range(40)]
     rare += parts * 4
     for at, step in enumerate(rare, count + 12):

@@ -259,7 +259,7 @@ def test_all_detectors_with_state_took_part() -> None:
     with_memory = {name for name, kind in REGISTRY.items() if not kind.shared}
     assert set(RUN["detectors"]) == with_memory - {"only_failures", "reread"} == {  # any other step ends those series
         "insanity", "pingpong", "handoffs", "known_calls", "recurrence", "error_streak", "monologue", "standstill",
-         "recurring_failure",
+         "recurring_failure", "never_works",
     }  # fmt: skip
 
 

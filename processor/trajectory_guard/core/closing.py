@@ -104,6 +104,8 @@ def _sentences(main: DetectionResult, tool: str, ending: _Ending) -> tuple[str, 
         return said, "I need something that none of these calls brings."
     if main.loop_type == TYPE_IV:
         return _circle(main) if main.names else None
+    if main.rule == "never_works":
+        return f"{tool} failed at least {main.count} times without working once, and said nothing new", _FAILED
     if main.loop_type == TYPE_V:
         return f"{_failures(main, calls)}, most recently {tool}", _FAILED
     if main.loop_type == TYPE_VI and main.rule == "claims_done":
@@ -115,6 +117,8 @@ def _sentences(main: DetectionResult, tool: str, ending: _Ending) -> tuple[str, 
 
 
 def _waiting(main: DetectionResult, tool: str, calls: int) -> tuple[str, str]:
+    if main.rule == "never_works":
+        return f"{tool} failed at least {main.count} times without working once, and said nothing new", _FAILED
     if main.loop_type == TYPE_V:
         return f"{_failures(main, calls)}, most recently {tool}", "Please try again later: the cause may be temporary."
     asked = f"{tool} was called {calls} times, and what I wait for had not come yet"

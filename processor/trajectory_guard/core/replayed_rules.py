@@ -360,6 +360,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "recurring_failure": Rule(None, _at_least("often")),
     "standstill": Rule(None, _at_least("same", rows=False)),
     "only_failures": Rule(None, _at_least("turns")),
+    "never_works": Rule(None, _at_least("failures")),
     "same_message": Rule(None, _at_least("messages")),
     "claims_done": Rule(None, _at_least("claims")),
     "handoffs": Rule(None, _handoffs),

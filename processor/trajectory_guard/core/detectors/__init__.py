@@ -22,6 +22,7 @@ from trajectory_guard.core.detectors.lasting_failures import OnlyFailures, Recur
 from trajectory_guard.core.detectors.long_cycle import LongCycle
 from trajectory_guard.core.detectors.model_calls import SameModelCall
 from trajectory_guard.core.detectors.monologue import Monologue
+from trajectory_guard.core.detectors.never_works import NeverWorks
 from trajectory_guard.core.detectors.phantom import Phantom, SameEffect, Wandering
 from trajectory_guard.core.detectors.pingpong import HandOffs, KnownCalls, PingPong
 from trajectory_guard.core.detectors.repeats import DeniedAgain, Recurrence, Reread, Stutter
@@ -33,6 +34,7 @@ from trajectory_guard.core.detectors.unseen import Unseen
 _BUILT_IN: tuple[type[Detector], ...] = (
     Stutter, Recurrence, DeniedAgain, Unseen, Insanity, SameAnswer, SameEffect, Phantom, Wandering, PingPong, HandOffs,
     KnownCalls, LongCycle, ErrorStreak, Monologue, SameModelCall, Reread, Standstill, RecurringFailure, OnlyFailures,
+    NeverWorks,
 )  # fmt: skip
 LOOP_TYPES: tuple[str, ...] = (TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI)
 """The built-in loop types; ``weights()`` knows registered ones too."""
@@ -102,6 +104,7 @@ __all__ = [
     "KnownCalls",
     "LongCycle",
     "Monologue",
+    "NeverWorks",
     "OnlyFailures",
     "Phantom",
     "PingPong",
