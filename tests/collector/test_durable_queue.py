@@ -33,7 +33,7 @@ from tests.collector.backends import (
     until,
 )
 from trajectory_guard_collector.config.models import CollectorConfig, Queue
-from trajectory_guard_collector.errors import OverloadedError, UnavailableError
+from trajectory_guard_collector.errors import OverloadedError, TooLargeError, UnavailableError
 from trajectory_guard_collector.gateway.delivery.router import Delivery
 from trajectory_guard_collector.gateway.storage.database import Database, cannot_use
 from trajectory_guard_collector.gateway.storage.store import DatabaseError, Store
@@ -168,13 +168,16 @@ async def test_a_full_queue_is_not_ready_until_there_is_room_again(tmp_path):
             assert store.used_bytes < MIB
 
 
-@pytest.mark.parametrize("size", [0.8, 2.0], ids=["no room now", "never any room"])
-async def test_a_request_that_is_too_large_for_the_queue_does_not_make_it_full(tmp_path, size):
+@pytest.mark.parametrize(
+    ("size", "refusal"), [(0.8, OverloadedError), (2.0, TooLargeError)], ids=["no room now", "never any room"]
+)
+async def test_a_request_that_is_too_large_for_the_queue_does_not_make_it_full(tmp_path, size, refusal):
+    """One for which there will never be room would be sent again for ever."""
     async with grpc_backend() as backend:
         backend.always = refuse(StatusCode.UNAVAILABLE)
         async with running(stored(tmp_path, {"otlp": otlp(backend)}, max_size_mib=1.0)) as (delivery, _):
             await repeat(delivery, spans(range(10), padding=5_000), 10)
-            with pytest.raises(OverloadedError):
+            with pytest.raises(refusal):
                 await delivery.deliver(spans([0], padding=int(size * MIB)))
             assert delivery.ready() is None
             await delivery.deliver(spans(range(10), padding=5_000))

@@ -121,6 +121,14 @@ async def test_equal_ids_of_tenants_are_distinguished_by_the_caller_and_else_fin
     assert (await flag(collector, "c"))["known"] is False
 
 
+async def test_a_span_that_is_its_own_parent_is_a_root(collector: Collector) -> None:
+    spans = loop(3)
+    for one in spans:
+        one.parent_span_id = one.span_id
+    await send(collector, *spans)
+    assert (await flag(collector, "c"))["level"] == "NUDGE"
+
+
 async def test_the_loop_of_one_tenant_is_no_flag_for_another(
     collector: Collector, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -75,7 +75,7 @@ class AgentSpan:
         self.span = span
         self.trace_id: bytes = span.trace_id
         self.span_id: bytes = span.span_id
-        self.parent_id: bytes = span.parent_span_id
+        self.parent_id: bytes = span.parent_span_id if span.parent_span_id != span.span_id else b""
         self.key = self.trace_id + self.span_id
         self.view = view
         self.kept_view = strip_content(view)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from trajectory_guard_collector.config.models import Queue
-from trajectory_guard_collector.errors import OverloadedError, UnavailableError
+from trajectory_guard_collector.errors import OverloadedError, TooLargeError, UnavailableError
 from trajectory_guard_collector.gateway.storage.database import (
     Database,
     DatabaseError,
@@ -118,8 +118,13 @@ class Store:
 
         Raises:
             OverloadedError: ``max_size_mib`` is reached, or the disk is full or failed; nothing was written.
+            TooLargeError: the empty queue is too small for the batch: to send it again is of no use.
         """
         size = (len(batch.data) if exporters else 0) + len(wal_entry or b"")
+        if size > self.capacity_bytes:
+            message = f"a request of {size:,} bytes is larger than queue.max_size_mib ({self.capacity_bytes:,} bytes)"
+            self._throttled.log(logging.ERROR, "large", message)
+            raise TooLargeError(message)
         if self.used_bytes + size > self.capacity_bytes:
             self._refused_bytes = min(size, int(_FULL_SHARE * self.capacity_bytes))
             raise OverloadedError(_FULL, retry_after_s=RETRY_AFTER_S)
