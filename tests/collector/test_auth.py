@@ -56,10 +56,10 @@ def test_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
 
 
 def test_fixed_tokens_and_file_add_up(tmp_path: Path) -> None:
-    (tmp_path / "tokens").write_text("from file")
+    (tmp_path / "tokens").write_text("from-file")
     auth = Authenticator(Auth(bearer_tokens=(SecretStr("fixed"),), bearer_tokens_file=str(tmp_path / "tokens")))
     assert auth.check("Bearer fixed")
-    assert auth.check("Bearer from file")
+    assert auth.check("Bearer from-file")
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from trajectory_guard.core.text_bounds import chars_of
 from trajectory_guard.core.tracking.scope import run_label
 from trajectory_guard.entries import Entry
 from trajectory_guard.entry_table import EntryTable
+from trajectory_guard.host_signals import let_through
 from trajectory_guard.logs import log_contained
 
 _MAX_ARGS_CHARS: Final = 4_096
@@ -86,6 +87,7 @@ class Cursors:
         return entry.cursor
 
     def _contain(self) -> None:
+        let_through()
         self._table.counts["errors.cursor"] += 1
         if self._table.counts["errors.cursor"] == 1:
             log_contained("error in the cursor, contained (logged once)")

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import canonical_bytes, digest64
 from trajectory_guard.core.masking import state_hash
+from trajectory_guard.host_signals import let_through
 from trajectory_guard.logs import log_contained
 from trajectory_guard.store import FlagBoard
 
@@ -24,6 +25,7 @@ def read_state(state_of: StateOf, graph_state: Any, board: FlagBoard) -> str | N
     try:
         return fingerprint(state_of(graph_state))
     except Exception:  # noqa: BLE001  the application's own function must not end its run
+        let_through()
         board.counts[ERRORS] += 1
         if board.counts[ERRORS] == 1:
             log_contained("state_of failed; the steps are evaluated without it (logged once)")

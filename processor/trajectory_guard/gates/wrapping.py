@@ -26,6 +26,7 @@ from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.gates.publishing import publish
+from trajectory_guard.host_signals import let_through
 from trajectory_guard.locks import OwnedLock
 from trajectory_guard.logs import log_contained
 from trajectory_guard.otel.metrics import register_globally
@@ -193,6 +194,7 @@ class OutputGate(ABC, Generic[Memory]):
             notify(board.config.on_intervention, due, board.counts)
 
     def _contain(self) -> None:
+        let_through()
         self._errors += 1
         board = self._used_board()
         board.counts["errors.gate"] += 1

@@ -25,6 +25,7 @@ from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import KeySet, RowKeys, recognise_keys
 from trajectory_guard.forking import now_and_after_fork
+from trajectory_guard.host_signals import let_through
 from trajectory_guard.locks import HeldTooLongError, OwnedLock, holds_lock, patience
 from trajectory_guard.logs import log_contained, log_recovery, log_verdict
 from trajectory_guard.otel import ending
@@ -82,10 +83,9 @@ class TrajectoryGuardProcessor(SpanProcessor):
 
     Called synchronously on the thread that ends the span. Never blocks on a network or a model, never raises: an error
     of its own is counted (``trajectory_guard.errors``) and logged once per place. With ``spending_file`` a model call
-    is booked in the file before its span has ended; if the file is locked, that takes up to 0.02 s, once a second, and
-    the calls in between wait in memory. A span that ends while its thread holds a lock of the guard (a finalizer or a
-    signal handler has ended it) is evaluated with the next span that ends; so is one whose thread holds a lock while
-    the SDK's ``ConcurrentMultiSpanProcessor`` calls this on another thread, after 0.5 s.
+    is booked before its span has ended; a locked file costs up to 0.02 s, once a second. A span that ends while its
+    thread holds a lock of the guard (a finalizer or a signal handler has ended it) is evaluated with the next span; so
+    is one that the SDK's ``ConcurrentMultiSpanProcessor`` hands over under such a lock, after 0.5 s.
 
     Parameters:
         config: ``GuardConfig``; by default that of the board, which is read from ``TRAJECTORY_GUARD_*`` variables.
@@ -492,9 +492,9 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 self.board.counts["expired_age" if too_old else "expired_full"] += 1
 
     def _contain(self, where: str, error: Exception) -> None:
-        """Count every error, log the first of each kind, raise none."""
+        """Count every error, log the first of each kind, raise none but that of a signal handler."""
+        let_through()
         self.board.counts[f"errors.{where}"] += 1
-        kind = f"{where}:{type(error).__name__}"
-        if kind not in self._reported and len(self._reported) < 64:
+        if (kind := f"{where}:{type(error).__name__}") not in self._reported and len(self._reported) < 64:
             self._reported.add(kind)
             log_contained("error in %s, contained (logged once)", where)

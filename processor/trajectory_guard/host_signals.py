@@ -1,0 +1,38 @@
+"""Exceptions that the application's signal handlers raise while their thread is inside the guard.
+
+The soft time limit of a task queue is one: a plain exception, raised once, wherever the main thread happens to be. An
+error of the guard is contained, and this one has to reach the application.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from types import CodeType
+
+
+def let_through() -> None:
+    """Raise the exception that is being handled again if a signal handler of the application raised it.
+
+    What another thread injects (``PyThreadState_SetAsyncExc``) cannot be told from an error of the guard.
+    """
+    error = sys.exc_info()[1]
+    if error is None or threading.current_thread() is not threading.main_thread():
+        return
+    handlers = {code for number in signal.valid_signals() if (code := _code_of(signal.getsignal(number))) is not None}
+    frame = error.__traceback__
+    while handlers and frame is not None:
+        if frame.tb_frame.f_code in handlers:
+            raise error
+        frame = frame.tb_next
+
+
+def _code_of(handler: object) -> CodeType | None:
+    """The code of a handler written in Python: a function, a method, or an object that can be called."""
+    by_class = getattr(type(handler), "__call__", None)  # noqa: B004  it is not asked whether it can be called
+    for found in (handler, getattr(handler, "__func__", None), by_class):
+        code = getattr(found, "__code__", None)
+        if isinstance(code, CodeType):
+            return code
+    return None

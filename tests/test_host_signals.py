@@ -1,0 +1,120 @@
+"""What a signal handler of the application raises while its thread is inside the guard reaches the application."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.graph import START, MessagesState, StateGraph
+from opentelemetry.sdk.trace import TracerProvider
+
+from trajectory_guard import TrajectoryGuardProcessor, apply_guard
+from trajectory_guard.config import GuardConfig
+from trajectory_guard.store import FlagBoard
+
+
+class SoftTimeLimitError(Exception):
+    """A plain exception, as the soft time limit of a task queue raises."""
+
+
+def of_function(_number: int, _frame: FrameType | None) -> None:
+    raise SoftTimeLimitError
+
+
+class Worker:
+    def of_method(self, _number: int, _frame: FrameType | None) -> None:
+        self._give_up()
+
+    def __call__(self, _number: int, _frame: FrameType | None) -> None:
+        self._give_up()
+
+    def _give_up(self) -> None:
+        raise SoftTimeLimitError
+
+
+HANDLERS = {"function": of_function, "method": Worker().of_method, "object": Worker()}
+
+
+@pytest.fixture(params=HANDLERS)
+def time_limit(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    """What fires the time limit in its own thread, as the timer of a worker would."""
+    before = signal.signal(signal.SIGALRM, HANDLERS[request.param])
+    try:
+        yield lambda *_: signal.raise_signal(signal.SIGALRM)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def run_guarded(board: FlagBoard, **guard: Any) -> None:
+    """An agent that makes the same call ten times, in one thread, under a gate."""
+
+    def agent(state: MessagesState) -> dict[str, Any]:
+        n = len(state["messages"])
+        call = {"name": "search", "args": {"q": "same"}, "id": f"c{n}"}
+        return {"messages": [AIMessage("", tool_calls=[call] if n < 20 else [])]}
+
+    def tools(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [ToolMessage("nothing found", tool_call_id=state["messages"][-1].tool_calls[0]["id"])]}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("agent", agent)
+    builder.add_node("tools", tools)
+    builder.add_edge(START, "agent")
+    builder.add_conditional_edges("agent", lambda state: "tools" if state["messages"][-1].tool_calls else "__end__")
+    builder.add_edge("tools", "agent")
+    apply_guard(builder, board=board, tools="tools", agent="agent", **guard)
+    builder.compile().invoke({"messages": [HumanMessage("find it")]}, {"recursion_limit": 60})
+
+
+def test_time_limit_in_state_of_reaches_the_application(time_limit: Callable[..., Any]) -> None:
+    board = FlagBoard(GuardConfig(mode="nudge"))
+    with pytest.raises(SoftTimeLimitError):
+        run_guarded(board, state_of=time_limit)
+    assert not any(count for name, count in board.counts.items() if name.startswith("errors."))
+
+
+def test_time_limit_in_on_intervention_reaches_the_application(time_limit: Callable[..., Any]) -> None:
+    with pytest.raises(SoftTimeLimitError):
+        run_guarded(FlagBoard(GuardConfig(mode="nudge", on_intervention=time_limit)))
+
+
+def test_time_limit_while_a_span_ends_reaches_the_application(
+    time_limit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = FlagBoard(GuardConfig(mode="observe"))
+    provider = TracerProvider()
+    provider.add_span_processor(TrajectoryGuardProcessor(board=board))
+    tracer = provider.get_tracer("app")
+    tool_call = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
+    monkeypatch.setattr(board.engine, "observe", time_limit)
+    span = tracer.start_span("execute_tool search", attributes=tool_call)
+    with pytest.raises(SoftTimeLimitError):
+        span.end()
+    assert not any(count for name, count in board.counts.items() if name.startswith("errors."))
+    monkeypatch.undo()
+    tracer.start_span("execute_tool search", attributes=tool_call).end()
+    assert board.counts["steps"] == 1, "the next span is evaluated: no lock is held, and nothing is left open"
+
+
+def test_errors_of_the_guard_stay_contained(time_limit: Callable[..., Any]) -> None:
+    def fails(_state: Any) -> str:
+        raise SoftTimeLimitError  # the same class, and no signal
+
+    board = FlagBoard(GuardConfig(mode="nudge"))
+    run_guarded(board, state_of=fails)
+    assert board.counts["errors.state_of"] > 0
+
+
+def test_handlers_that_are_not_python_are_looked_past() -> None:
+    """The default handler of SIGINT is a builtin, and most signals have none at all."""
+    board = FlagBoard(GuardConfig(mode="nudge"))
+
+    def fails(_state: Any) -> str:
+        raise ValueError
+
+    run_guarded(board, state_of=fails)
+    assert board.counts["errors.state_of"] > 0
