@@ -18,6 +18,7 @@ from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
+from trajectory_guard.core.state import as_list
 from trajectory_guard.core.steps import Certainty, Evidence, ModelTokens, StepRecord, Usage
 from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.span import SpanEvent, SpanView
@@ -49,16 +50,9 @@ def dialects_by_name(rows: Iterable[Dialect]) -> Dialects:
 def to_bytes(plain: Any) -> bytes:
     """JSON; of what orjson refuses (long integers, invalid Unicode), as the standard library writes it."""
     try:
-        return orjson.dumps(plain, default=_as_list)
+        return orjson.dumps(plain, default=as_list)
     except TypeError:
         return json.dumps(plain).encode("ascii")
-
-
-def _as_list(value: Any) -> list[Any]:
-    """Named tuples, which orjson does not take for tuples."""
-    if isinstance(value, tuple):
-        return list(value)
-    raise TypeError(f"{type(value).__name__} is no JSON")
 
 
 def from_bytes(data: bytes) -> Any:

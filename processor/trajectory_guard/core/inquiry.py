@@ -370,16 +370,16 @@ def _split(parts: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 def _is_entry(parts: tuple[int, ...], before: tuple[int, ...], known: frozenset[int]) -> bool:
     """Whether a value differs in one stretch from the one before it, and there it says mostly what nobody said yet."""
-    start = _common(parts, before)
-    end = _common(parts[start:][::-1], before[start:][::-1])
+    start = shared_start(parts, before)
+    end = shared_start(parts[start:][::-1], before[start:][::-1])
     changed, replaced = parts[start : len(parts) - end], before[start : len(before) - end]
     if not changed or not set(changed).isdisjoint(replaced):
         return False
     return _FRESH_SHARE * _length(changed) <= _length([part for part in changed if part not in known])
 
 
-def _common(parts: tuple[int, ...], others: tuple[int, ...]) -> int:
-    """Number of parts in which two requests begin alike."""
+def shared_start(parts: Sequence[object], others: Sequence[object]) -> int:
+    """Number of parts (of texts: characters) in which both begin alike."""
     pairs = zip(parts, others, strict=False)
     return next((at for at, (one, two) in enumerate(pairs) if one != two), min(len(parts), len(others)))
 

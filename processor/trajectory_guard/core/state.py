@@ -296,13 +296,13 @@ def _checksum(body: bytes) -> str:
 
 def _dump(plain: dict[str, Any]) -> bytes:
     try:
-        return orjson.dumps(plain, option=orjson.OPT_SORT_KEYS, default=_as_list)
+        return orjson.dumps(plain, option=orjson.OPT_SORT_KEYS, default=as_list)
     except TypeError:  # text that is no valid Unicode, as a trajectory id may be
         return json.dumps(plain, sort_keys=True).encode("ascii")
 
 
-def _as_list(value: Any) -> list[Any]:
-    """A named tuple in the memory of a detector: ``orjson`` takes plain ones only."""
+def as_list(value: Any) -> list[Any]:
+    """A named tuple as a list: ``orjson`` takes plain tuples only. Raises ``TypeError`` for anything else."""
     if isinstance(value, tuple):
         return list(value)
     raise TypeError(f"{type(value).__name__} is no JSON")

@@ -25,7 +25,7 @@ from trajectory_guard.transcripts.matching import match_steps
 from trajectory_guard.transcripts.messages import is_model_span
 from trajectory_guard.transcripts.model_calls import model_call
 from trajectory_guard.transcripts.requested_calls import Place, RequestedCall, requested_calls
-from trajectory_guard.transcripts.spanless import is_handoff, is_handoff_span, step_of
+from trajectory_guard.transcripts.spanless import is_handoff_span, requests_handoff, step_of
 from trajectory_guard.transcripts.spending import with_usage
 from trajectory_guard.transcripts.tool_results import find_results
 from trajectory_guard.transcripts.transcript import ToolCall, result_text
@@ -200,7 +200,7 @@ class _Assembly:
         return [
             step_of(one, list(self._above(one.span)), self.table)
             for one in requested
-            if one.step is None and one.call.name and not is_handoff(one, handoffs)
+            if one.step is None and one.call.name and not requests_handoff(one, handoffs)
         ]
 
 

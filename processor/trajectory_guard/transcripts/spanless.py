@@ -77,7 +77,7 @@ def _call_id(requested: RequestedCall) -> str | None:
     return bounded_name(found) if found else found
 
 
-def is_handoff(requested: RequestedCall, traces_with_handoffs: Set[str]) -> bool:
+def requests_handoff(requested: RequestedCall, traces_with_handoffs: Set[str]) -> bool:
     """Whether a call is the model's side of a hand-off that has a span of its own kind: control flow, no step."""
     if not _HANDOFF.match(requested.call.name):
         return False

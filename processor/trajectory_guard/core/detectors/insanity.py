@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.detectors.base import TYPE_II, UNPRODUCTIVE, DetectionResult, Detector, DetectorSettings
 from trajectory_guard.core.fingerprints import text_digest
-from trajectory_guard.core.inquiry import ADVANCES
+from trajectory_guard.core.inquiry import ADVANCES, shared_start
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import carries_content, is_acknowledgement, width
 from trajectory_guard.core.similarity import NormalForm, Relation, compare, normalize
@@ -190,16 +190,10 @@ def _is_slot_swap(text: str, other: str) -> bool:
     words, others = text.casefold().split(), other.casefold().split()
     if len(words) > 1 and len(others) > 1:
         return len(words) == len(others) and sum([one != two for one, two in zip(words, others, strict=True)]) == 1
-    start = _common(text, other)
-    end = _common(text[start:][::-1], other[start:][::-1])
+    start = shared_start(text, other)
+    end = shared_start(text[start:][::-1], other[start:][::-1])
     short = min(len(text), len(other))
     return start + end < short and 2 * (start + end) >= short
-
-
-def _common(text: str, other: str) -> int:
-    """Number of characters in which two texts begin alike."""
-    pairs = zip(text, other, strict=False)
-    return next((at for at, (one, two) in enumerate(pairs) if one != two), min(len(text), len(other)))
 
 
 def _is_command(key: Any, value: Any) -> bool:
