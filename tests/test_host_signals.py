@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from trajectory_guard import TrajectoryGuardProcessor, apply_guard
 from trajectory_guard.config import GuardConfig
+from trajectory_guard.gates.integrity import IntegrityGate
 from trajectory_guard.store import FlagBoard
 
 
@@ -98,6 +99,12 @@ def test_time_limit_while_a_span_ends_reaches_the_application(
     monkeypatch.undo()
     tracer.start_span("execute_tool search", attributes=tool_call).end()
     assert board.counts["steps"] == 1, "the next span is evaluated: no lock is held, and nothing is left open"
+
+
+def test_time_limit_in_an_invariant_reaches_the_application(time_limit: Callable[..., Any]) -> None:
+    node = IntegrityGate(invariants=[time_limit], board=FlagBoard(GuardConfig(mode="nudge"))).wrap(lambda _state: {})
+    with pytest.raises(SoftTimeLimitError):
+        node({"messages": []})
 
 
 def test_errors_of_the_guard_stay_contained(time_limit: Callable[..., Any]) -> None:

@@ -161,8 +161,8 @@ class GuardedAgent(Runnable[Any, Any]):
         except INTENDED:
             raise
         except Exception:
-            self._gate.gate.contain()
             self._open.close(config)
+            self._gate.gate.contain()
         return self._unasked(input, config)
 
     def _decide(self, input: Any, config: RunnableConfig) -> tuple[Sequence[Any], GateDecision] | None:

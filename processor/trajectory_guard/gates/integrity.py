@@ -19,6 +19,7 @@ from trajectory_guard.gates.wrapping import (
     ThreadMemory,
     is_async,
 )
+from trajectory_guard.host_signals import let_through
 from trajectory_guard.store import FlagBoard
 
 Invariant = Callable[[Any], Any]
@@ -94,6 +95,7 @@ def _holds(invariant: Invariant, output: Any) -> bool:
             return False
         return bool(held)
     except Exception:  # noqa: BLE001  an invariant that fails to answer does not hold
+        let_through()
         return False
 
 

@@ -176,8 +176,8 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         except INTENDED:
             raise
         except Exception:
-            self._gate.gate.contain()
             self._open.close(config)
+            self._gate.gate.contain()
         self._begin(request, config)
         return _Passage(request, request, None, [], {}, ruling, config)
 

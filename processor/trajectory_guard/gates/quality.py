@@ -10,6 +10,7 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.quality import LOW_LOGPROB, quality_of_logprob
 from trajectory_guard.entries import Flag
 from trajectory_guard.gates.messages import MAX_LOOK_BACK, is_answer, is_guard_message, is_of_person
+from trajectory_guard.host_signals import let_through
 from trajectory_guard.logs import log_contained
 from trajectory_guard.quality.judge import MAX_REQUEST_CHARS
 from trajectory_guard.quality.logprobs import mean_logprob
@@ -54,6 +55,7 @@ def read_quality(
     try:
         _read(board, quality, trajectory, messages, None if instance is None else name_of(instance), answers)
     except Exception:  # noqa: BLE001  it costs these scores, and no decision of the gate
+        let_through()
         board.counts["errors.quality"] += 1
         if board.counts["errors.quality"] == 1:
             log_contained("messages could not be scored, contained (logged once)")

@@ -19,6 +19,7 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.quality import Change, QualityRule, QualitySeries, TrajectoryQuality, check_score
 from trajectory_guard.core.steps import Certainty, StepRecord
 from trajectory_guard.entries import Entry, Flag
+from trajectory_guard.host_signals import let_through
 from trajectory_guard.logs import log_contained, log_verdict
 from trajectory_guard.quality.quality import API, JUDGE, Quality
 
@@ -166,6 +167,7 @@ class QualityScores(HandFlags, ABC):
             else:
                 log_verdict(verdict, redact=self.config.redact)
         except Exception:  # noqa: BLE001  a score must not break the application
+            let_through()
             self.counts["errors.quality"] += 1
             if self.counts["errors.quality"] == 1:
                 log_contained("a drop of quality could not be published (logged once)")
