@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.forking import now_and_after_fork
-from trajectory_guard.host_signals import let_through
+from trajectory_guard.containment import let_through
 from trajectory_guard.locks import OwnedLock, condition_on
 from trajectory_guard.logs import log_contained
 

@@ -22,7 +22,7 @@ from trajectory_guard.core.text_bounds import chars_of
 from trajectory_guard.core.tracking.scope import run_label
 from trajectory_guard.entries import Entry
 from trajectory_guard.entry_table import EntryTable
-from trajectory_guard.host_signals import let_through
+from trajectory_guard.containment import let_through
 from trajectory_guard.logs import log_contained
 
 _MAX_ARGS_CHARS: Final = 4_096

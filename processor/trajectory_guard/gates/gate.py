@@ -50,7 +50,7 @@ from trajectory_guard.gates.quality import read_quality, request_in, with_advice
 from trajectory_guard.gates.remote import CollectorReply, RemoteFlags, Use, caller_of
 from trajectory_guard.gates.said import newest_said, said_again
 from trajectory_guard.gates.status import NOTHING, Delivery, payload_of, scratchpad_entry, status_after
-from trajectory_guard.host_signals import let_through
+from trajectory_guard.containment import let_through
 from trajectory_guard.logs import log_contained
 from trajectory_guard.otel.metrics import register_globally
 from trajectory_guard.quality.board import is_advice, text_given

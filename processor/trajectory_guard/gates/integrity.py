@@ -19,7 +19,7 @@ from trajectory_guard.gates.wrapping import (
     ThreadMemory,
     is_async,
 )
-from trajectory_guard.host_signals import let_through
+from trajectory_guard.containment import let_through
 from trajectory_guard.store import FlagBoard
 
 Invariant = Callable[[Any], Any]

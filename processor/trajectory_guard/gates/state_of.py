@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import canonical_bytes, digest64
 from trajectory_guard.core.masking import state_hash
-from trajectory_guard.host_signals import let_through
+from trajectory_guard.containment import let_through
 from trajectory_guard.logs import log_contained
 from trajectory_guard.store import FlagBoard
 

@@ -26,7 +26,7 @@ from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.gates.publishing import publish
-from trajectory_guard.host_signals import let_through
+from trajectory_guard.containment import let_through
 from trajectory_guard.locks import OwnedLock
 from trajectory_guard.logs import log_contained
 from trajectory_guard.otel.metrics import register_globally

@@ -25,7 +25,7 @@ from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import KeySet, RowKeys, recognise_keys
 from trajectory_guard.forking import now_and_after_fork
-from trajectory_guard.host_signals import let_through
+from trajectory_guard.containment import let_through
 from trajectory_guard.locks import HeldTooLongError, OwnedLock, holds_lock, patience
 from trajectory_guard.logs import log_contained, log_recovery, log_verdict
 from trajectory_guard.otel import ending

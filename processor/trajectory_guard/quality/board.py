@@ -19,7 +19,7 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.quality import Change, QualityRule, QualitySeries, TrajectoryQuality, check_score
 from trajectory_guard.core.steps import Certainty, StepRecord
 from trajectory_guard.entries import Entry, Flag
-from trajectory_guard.host_signals import let_through
+from trajectory_guard.containment import let_through
 from trajectory_guard.logs import log_contained, log_verdict
 from trajectory_guard.quality.quality import API, JUDGE, Quality
 
