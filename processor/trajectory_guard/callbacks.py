@@ -11,12 +11,11 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from trajectory_guard.containment import contain
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.forking import now_and_after_fork
-from trajectory_guard.containment import let_through
 from trajectory_guard.locks import OwnedLock, condition_on
-from trajectory_guard.logs import log_contained
 
 if TYPE_CHECKING:
     import asyncio
@@ -201,7 +200,4 @@ atexit.register(wait, _EXIT_TIMEOUT_S)
 
 
 def _contain(where: str, counts: Counter[str]) -> None:
-    let_through()
-    counts[f"errors.{where}"] += 1
-    if counts[f"errors.{where}"] == 1:
-        log_contained("error in the application's own %s, contained (logged once)", where)
+    contain(counts, where, f"error in the application's own {where}, contained")

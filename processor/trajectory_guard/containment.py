@@ -1,7 +1,8 @@
-"""Exceptions that the application's signal handlers raise while their thread is inside the guard.
+"""An error of the guard is contained: counted, logged once, and never raised in the application.
 
-The soft time limit of a task queue is one: a plain exception, raised once, wherever the main thread happens to be. An
-error of the guard is contained, and this one has to reach the application.
+An exception that a signal handler of the application raises while its thread is inside the guard is not contained: it
+has to reach the application. The soft time limit of a task queue is one: a plain exception, raised once, wherever the
+main thread happens to be.
 """
 
 from __future__ import annotations
@@ -9,13 +10,29 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections import Counter
 from types import CodeType
+
+from trajectory_guard.logs import log_contained
+
+
+def contain(counts: Counter[str], where: str, text: str) -> None:
+    """Count the exception that is being handled as an error in this place, and log the first one with this text.
+
+    Raises:
+        the exception again, if a signal handler of the application raised it.
+    """
+    let_through()
+    counts[f"errors.{where}"] += 1
+    if counts[f"errors.{where}"] == 1:
+        log_contained(f"{text} (logged once)", stacklevel=3)
 
 
 def let_through() -> None:
     """Raise the exception that is being handled again if a signal handler of the application raised it.
 
-    What another thread injects (``PyThreadState_SetAsyncExc``) cannot be told from an error of the guard.
+    An exception that another thread injects (``PyThreadState_SetAsyncExc``) looks like an error of the guard, and is
+    contained like one.
     """
     error = sys.exc_info()[1]
     if error is None or threading.current_thread() is not threading.main_thread():

@@ -35,10 +35,14 @@ _ATTRIBUTES: Final = {
 """Attributes of a record by the field of its entry: each field has one meaning in all entries."""
 
 
-def log_contained(text: str, *values: object) -> None:
-    """Log the exception that is being handled. What a handler or filter of the application raises goes no further."""
+def log_contained(text: str, *values: object, stacklevel: int = 2) -> None:
+    """Log the exception that is being handled. What a handler or filter of the application raises goes no further.
+
+    Parameters:
+        stacklevel: as for ``logging``, seen from here; by default the record names the caller.
+    """
     with suppress(Exception):
-        logger.exception(f"trajectory_guard: {text}", *values, stacklevel=2)
+        logger.exception(f"trajectory_guard: {text}", *values, stacklevel=stacklevel)
 
 
 def log_verdict(verdict: Verdict, *, redact: bool = False, is_gated: Callable[[str, str], bool] | None = None) -> None:

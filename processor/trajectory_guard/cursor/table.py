@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 import orjson
 
+from trajectory_guard.containment import contain
 from trajectory_guard.core.boundary import APPLICATION, GUARD, PERSON, Sighting
 from trajectory_guard.core.cursor import Cursor, digests_of
 from trajectory_guard.core.fingerprints import text_digest
@@ -22,8 +23,6 @@ from trajectory_guard.core.text_bounds import chars_of
 from trajectory_guard.core.tracking.scope import run_label
 from trajectory_guard.entries import Entry
 from trajectory_guard.entry_table import EntryTable
-from trajectory_guard.containment import let_through
-from trajectory_guard.logs import log_contained
 
 _MAX_ARGS_CHARS: Final = 4_096
 _MAX_NAME_CHARS: Final = 128
@@ -87,10 +86,7 @@ class Cursors:
         return entry.cursor
 
     def _contain(self) -> None:
-        let_through()
-        self._table.counts["errors.cursor"] += 1
-        if self._table.counts["errors.cursor"] == 1:
-            log_contained("error in the cursor, contained (logged once)")
+        contain(self._table.counts, "cursor", "error in the cursor, contained")
 
     def absorb(self, target: Entry, part: Entry) -> None:
         """Take over the cursor of a trace that turned out to belong to the trajectory; the caller holds the lock."""

@@ -15,6 +15,7 @@ from opentelemetry import trace
 from trajectory_guard.by_hand import CLOSING
 from trajectory_guard.callbacks import Intervention, notify, text_of
 from trajectory_guard.config import GuardConfig, is_disabled
+from trajectory_guard.containment import contain
 from trajectory_guard.core.boundary import GUARD, PERSON
 from trajectory_guard.core.closing import closing_text
 from trajectory_guard.core.engine import Verdict
@@ -50,8 +51,6 @@ from trajectory_guard.gates.quality import read_quality, request_in, with_advice
 from trajectory_guard.gates.remote import CollectorReply, RemoteFlags, Use, caller_of
 from trajectory_guard.gates.said import newest_said, said_again
 from trajectory_guard.gates.status import NOTHING, Delivery, payload_of, scratchpad_entry, status_after
-from trajectory_guard.containment import let_through
-from trajectory_guard.logs import log_contained
 from trajectory_guard.otel.metrics import register_globally
 from trajectory_guard.quality.board import is_advice, text_given
 from trajectory_guard.runtime import board_for, follow
@@ -250,10 +249,7 @@ class Gate:
 
     def contain(self) -> None:
         """Count and log an error of the gate itself; the caller lets the run go on."""
-        let_through()
-        self.board.counts["errors.gate"] += 1
-        if self.board.counts["errors.gate"] == 1:
-            log_contained("error in the gate, contained (logged once)")
+        contain(self.board.counts, "gate", "error in the gate, contained")
 
     # --- identity and memory ---------------------------------------------------------------------------------
 

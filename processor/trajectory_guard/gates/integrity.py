@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from trajectory_guard.containment import let_through
 from trajectory_guard.core.certificates import FROZEN, Certificate, fingerprint
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.detectors.reported import STATE_INVARIANT, TYPE_INTEGRITY
@@ -19,7 +20,6 @@ from trajectory_guard.gates.wrapping import (
     ThreadMemory,
     is_async,
 )
-from trajectory_guard.containment import let_through
 from trajectory_guard.store import FlagBoard
 
 Invariant = Callable[[Any], Any]

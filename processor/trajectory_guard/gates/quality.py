@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from trajectory_guard.containment import contain
 from trajectory_guard.core.calls import call_key
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.quality import LOW_LOGPROB, quality_of_logprob
 from trajectory_guard.entries import Flag
 from trajectory_guard.gates.messages import MAX_LOOK_BACK, is_answer, is_guard_message, is_of_person
-from trajectory_guard.containment import let_through
-from trajectory_guard.logs import log_contained
 from trajectory_guard.quality.judge import MAX_REQUEST_CHARS
 from trajectory_guard.quality.logprobs import mean_logprob
 from trajectory_guard.quality.quality import LOGPROBS, Quality
@@ -55,10 +54,7 @@ def read_quality(
     try:
         _read(board, quality, trajectory, messages, None if instance is None else name_of(instance), answers)
     except Exception:  # noqa: BLE001  it costs these scores, and no decision of the gate
-        let_through()
-        board.counts["errors.quality"] += 1
-        if board.counts["errors.quality"] == 1:
-            log_contained("messages could not be scored, contained (logged once)")
+        contain(board.counts, "quality", "messages could not be scored, contained")
 
 
 def _read(

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
+from trajectory_guard.containment import contain
 from trajectory_guard.core.fingerprints import canonical_bytes, digest64
 from trajectory_guard.core.masking import state_hash
-from trajectory_guard.containment import let_through
-from trajectory_guard.logs import log_contained
 from trajectory_guard.store import FlagBoard
 
 StateOf = Callable[[Any], Any]
 """From the graph state to the state of the world after the tool calls: text, bytes or a JSON value; None if unknown."""
-ERRORS: Final = "errors.state_of"
 
 
 def read_state(state_of: StateOf, graph_state: Any, board: FlagBoard) -> str | None:
@@ -25,10 +23,7 @@ def read_state(state_of: StateOf, graph_state: Any, board: FlagBoard) -> str | N
     try:
         return fingerprint(state_of(graph_state))
     except Exception:  # noqa: BLE001  the application's own function must not end its run
-        let_through()
-        board.counts[ERRORS] += 1
-        if board.counts[ERRORS] == 1:
-            log_contained("state_of failed; the steps are evaluated without it (logged once)")
+        contain(board.counts, "state_of", "state_of failed; the steps are evaluated without it")
         return None
 
 

@@ -19,6 +19,7 @@ from opentelemetry import trace
 
 from trajectory_guard.callbacks import Intervention, notify
 from trajectory_guard.config import is_disabled
+from trajectory_guard.containment import let_through
 from trajectory_guard.core.certificates import Certificate
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.names import bounded_name
@@ -26,7 +27,6 @@ from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.gates.publishing import publish
-from trajectory_guard.containment import let_through
 from trajectory_guard.locks import OwnedLock
 from trajectory_guard.logs import log_contained
 from trajectory_guard.otel.metrics import register_globally

@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from trajectory_guard import telemetry
 from trajectory_guard.callbacks import Intervention, notify
 from trajectory_guard.config import GuardConfig, is_disabled
+from trajectory_guard.containment import let_through
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.steps import StepRecord, Usage
 from trajectory_guard.core.tracking.tables import BoundedTable, NameTable
@@ -25,7 +26,6 @@ from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import KeySet, RowKeys, recognise_keys
 from trajectory_guard.forking import now_and_after_fork
-from trajectory_guard.containment import let_through
 from trajectory_guard.locks import HeldTooLongError, OwnedLock, holds_lock, patience
 from trajectory_guard.logs import log_contained, log_recovery, log_verdict
 from trajectory_guard.otel import ending

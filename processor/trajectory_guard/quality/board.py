@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from trajectory_guard import telemetry
 from trajectory_guard.by_hand import HandFlags
 from trajectory_guard.callbacks import Intervention, notify
+from trajectory_guard.containment import contain
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.detectors.reported import QUALITY_DROP, QUALITY_RUN, TYPE_QUALITY
 from trajectory_guard.core.engine import Verdict
@@ -19,8 +20,7 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.quality import Change, QualityRule, QualitySeries, TrajectoryQuality, check_score
 from trajectory_guard.core.steps import Certainty, StepRecord
 from trajectory_guard.entries import Entry, Flag
-from trajectory_guard.containment import let_through
-from trajectory_guard.logs import log_contained, log_verdict
+from trajectory_guard.logs import log_verdict
 from trajectory_guard.quality.quality import API, JUDGE, Quality
 
 if TYPE_CHECKING:
@@ -167,10 +167,7 @@ class QualityScores(HandFlags, ABC):
             else:
                 log_verdict(verdict, redact=self.config.redact)
         except Exception:  # noqa: BLE001  a score must not break the application
-            let_through()
-            self.counts["errors.quality"] += 1
-            if self.counts["errors.quality"] == 1:
-                log_contained("a drop of quality could not be published (logged once)")
+            contain(self.counts, "quality", "a drop of quality could not be published")
         if verdict.intervenes and not self.is_gated(verdict.trajectory_id, verdict.run):
             notify(self.config.on_intervention, Intervention(verdict.level, "", verdict, {}, False), self.counts)
 
