@@ -29,6 +29,7 @@ class _Ending(NamedTuple):
     missing: str
 
 
+_NOT_BROUGHT: Final = "I need something that none of these calls brings."
 _FAILED: Final = "The cause of this error has to be removed first, or I need another way that does not run into it."
 _ENDINGS: Final = {
     EMPTY: _Ending(
@@ -93,15 +94,15 @@ def _sentences(main: DetectionResult, tool: str, ending: _Ending) -> tuple[str, 
         return f"{tried}, and {ending.each}", ending.missing
     if main.rule == "standstill":
         said = f"for {main.count} turns nothing new was asked and nothing new came back, most recently from {tool}"
-        return said, "I need something that none of these calls brings."
+        return said, _NOT_BROUGHT
     if main.loop_type in (TYPE_II, TYPE_III):
         return _unchanged(main, tool, calls)
     if main.rule == "known_calls":
         said = f"{main.count} of the last {calls} calls, most recently {tool}, brought only what was known from them"
-        return said, "I need something that none of these calls brings."
+        return said, _NOT_BROUGHT
     if main.rule == "long_cycle":
         said = f"the same {main.period} calls, most recently {tool}, were made {main.count} times with the same results"
-        return said, "I need something that none of these calls brings."
+        return said, _NOT_BROUGHT
     if main.loop_type == TYPE_IV:
         return _circle(main) if main.names else None
     if main.rule == "never_works":
@@ -117,8 +118,6 @@ def _sentences(main: DetectionResult, tool: str, ending: _Ending) -> tuple[str, 
 
 
 def _waiting(main: DetectionResult, tool: str, calls: int) -> tuple[str, str]:
-    if main.rule == "never_works":
-        return f"{tool} failed at least {main.count} times without working once, and said nothing new", _FAILED
     if main.loop_type == TYPE_V:
         return f"{_failures(main, calls)}, most recently {tool}", "Please try again later: the cause may be temporary."
     asked = f"{tool} was called {calls} times, and what I wait for had not come yet"

@@ -455,7 +455,7 @@ class Observation:
         return self.outcome == SUCCESS and self.is_bare_acknowledgement and scrolls(step.tool_name, step.args)
 
     @property
-    def reads_as_error(self) -> bool:
+    def looks_like_error(self) -> bool:
         """Whether a short result that was reported as a success reads like an error message."""
         result = self.step.result or ""
         return self.outcome == SUCCESS and may_hold(ERROR_STEMS, result) and looks_like_error(result)

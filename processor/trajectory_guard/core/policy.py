@@ -425,15 +425,17 @@ def finish_recovery(ladder: Ladder) -> bool:
     if not (ladder.active and ladder.nudged and not ladder.stopped and heeded):
         return False
     ladder.recovered_from, ladder.recovered_at = ladder.first_step, ladder.repeats_at_nudge
-    given_at = ladder.given_at
-    reset_episode(ladder)
-    ladder.given_at = given_at
+    _end_episode(ladder)
     return True
 
 
 def reset_episode(ladder: Ladder) -> None:
     """Restart the ladder because a person dismissed the finding; no recovery is counted."""
     ladder.given_at = ()
+    _end_episode(ladder)
+
+
+def _end_episode(ladder: Ladder) -> None:
     ladder.active, ladder.first_step, ladder.nudged = False, -1, False
     ladder.unproductive_steps = ladder.steps_to_first_nudge = 0
     _reset_rungs(ladder)

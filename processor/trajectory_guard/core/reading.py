@@ -186,7 +186,7 @@ class Reader:
         if form:
             seen.listed = digest64(text_bytes(form))
         elif len(result) <= MAX_FORM_CHARS:
-            error = seen.signature is not None or seen.reads_as_error
+            error = seen.signature is not None or seen.looks_like_error
             form = answer_form(result, seen.values, error=error, scores=not error and is_reading(result))
             form = form or answer_form(result, seen.values, error=error, scores=True)  # a figure is all there is
             if not error and is_token(form):

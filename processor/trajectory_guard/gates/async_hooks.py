@@ -16,15 +16,19 @@ from langsmith.utils import tracing_is_enabled
 Hook = TypeVar("Hook", bound=Callable[..., Any])
 
 
-class _AsyncHook:
-    """An asynchronous method that an instance shows as a plain function while LangSmith traces nothing.
-
-    A trace would show a run that ends at once and has no children, so a traced agent gets the method as it is.
-    """
+class WrappedMethod:
+    """A method that shows itself otherwise in some places: subclasses define ``__get__``. May wrap another one."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(cast(Any, self), function)
         self._function = function  # not before: what is wrapped may have such an attribute, too
+
+
+class _AsyncHook(WrappedMethod):
+    """An asynchronous method that an instance shows as a plain function while LangSmith traces nothing.
+
+    A trace would show a run that ends at once and has no children, so a traced agent gets the method as it is.
+    """
 
     def __get__(self, instance: Any, owner: type) -> Any:
         method = self._function.__get__(instance, owner)

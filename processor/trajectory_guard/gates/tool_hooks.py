@@ -8,33 +8,28 @@ class has to look then as if it overrode nothing, and at that time only ``create
 
 from __future__ import annotations
 
-import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import FrameType
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 
 from langchain.agents import factory
 from langchain.agents.middleware import AgentMiddleware
 
+from trajectory_guard.gates.async_hooks import Hook, WrappedMethod
 from trajectory_guard.gates.rewire import check_own_keys
 
-Hook = TypeVar("Hook", bound=Callable[..., Any])
 _NAMES: Final = ("wrap_tool_call", "awrap_tool_call")
 _MAX_DEPTH: Final = 3
 """Before Python 3.12 the comprehension in which ``create_agent`` looks at the class has a frame of its own."""
 
 
-class _ToolHook:
+class _ToolHook(WrappedMethod):
     """A method that the class denies to ``create_agent`` where the agent has no tools. Instances always have it.
 
     Raises, in ``create_agent``: ``GraphShapeError`` if the agent's state has something else under a key of the guard.
     """
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        functools.update_wrapper(cast(Any, self), function)
-        self._function = function  # not before: what is wrapped may have such an attribute, too
 
     def __get__(self, instance: Any, owner: type) -> Any:
         if instance is not None:

@@ -180,7 +180,7 @@ class SQLiteStore:
         except OSError as error:  # the folder is no longer readable
             raise LedgerError(f"{self.path}: {error.strerror}") from error
         except sqlite3.Error as error:
-            kind = LockedError if "locked" in str(error) else LedgerError
+            kind = LockedError if _is_locked(error) else LedgerError
             raise kind(f"{self.path}: {why_unopened(self.path) or error}") from error
 
     def _is_moved(self) -> bool:
@@ -268,7 +268,7 @@ class SQLiteStore:
                 connection.execute("PRAGMA journal_mode = WAL")
                 return
             except sqlite3.OperationalError as error:  # noqa: PERF203  another process changes the mode
-                if "locked" not in str(error) or time.monotonic() > deadline:
+                if not _is_locked(error) or time.monotonic() > deadline:
                     raise
                 time.sleep(_RETRY_S)
 
@@ -287,6 +287,10 @@ class SQLiteStore:
             "DELETE FROM alerts WHERE scope = ? AND name NOT IN (SELECT name FROM sums WHERE scope = ?)",
             (TRAJECTORY, TRAJECTORY),
         )
+
+
+def _is_locked(error: sqlite3.Error) -> bool:
+    return "locked" in str(error)
 
 
 def _version(connection: sqlite3.Connection) -> int:
