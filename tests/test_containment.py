@@ -1,4 +1,4 @@
-"""What a signal handler of the application raises while its thread is inside the guard reaches the application."""
+"""An exception that a signal handler raises while its thread is inside the guard reaches the application."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ HANDLERS = {"function": of_function, "method": Worker().of_method, "object": Wor
 
 @pytest.fixture(params=HANDLERS)
 def time_limit(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
-    """What fires the time limit in its own thread, as the timer of a worker would."""
+    """A function that fires the time limit in its own thread, as the timer of a worker would."""
     before = signal.signal(signal.SIGALRM, HANDLERS[request.param])
     try:
         yield lambda *_: signal.raise_signal(signal.SIGALRM)

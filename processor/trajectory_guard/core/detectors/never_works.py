@@ -118,9 +118,9 @@ class NeverWorks(Detector):
     A grader refuses every version for some of the same reasons, a server closes the connection in four ways, a build
     fails in another place each time. No two of the failures need be alike. Eleven of the newest twelve, all within 64
     steps, have hardly a word that no earlier failure of this tool had, ids, figures and the words of the request aside.
-    What else succeeds in between does not matter. Failures of which a figure goes one way are progress, calls of which
-    more than half ask for something new are a list, and failures without a word may be anything. It leads to nudges
-    only.
+    Successes of other tools in between do not matter. Failures of which a figure goes one way are progress, calls of
+    which more than half ask for something new are a list, and failures without a word may be anything. It leads to
+    nudges only.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> reasons = ("the total is missing", "no table is cited", "the largest change is not named")
