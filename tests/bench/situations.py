@@ -44,6 +44,7 @@ SETS: Final = (
     "twentyfifth",
     "twentysixth",
     "twentyseventh",
+    "twentyeighth",
     "attacked",
 )
 """See ``tests/data/README.md``: which of them the rules were tuned on."""

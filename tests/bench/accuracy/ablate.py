@@ -15,17 +15,7 @@ from tests.bench.accuracy.systems import ours
 from tests.bench.accuracy.tables import Table
 from tests.bench.situations import SETS, evaluate_situation, situations
 from trajectory_guard.core import engine, failures, volatile, weighing
-from trajectory_guard.core.detectors import (
-    LOOP_TYPES,
-    Insanity,
-    KnownCalls,
-    Monologue,
-    Recurrence,
-    SameAnswer,
-    SameEffect,
-    Wandering,
-    insanity,
-)
+from trajectory_guard.core.detectors import LOOP_TYPES, REGISTRY, Detector, Insanity, Monologue, insanity
 from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.run import Run as EngineRun
 from trajectory_guard.core.settings import EngineSettings
@@ -102,6 +92,12 @@ def _equal_forms_only(first: Any, second: Any) -> Comparison:
     return Comparison(Relation.SAME if first.digest == second.digest else Relation.DIFFERENT, "normal forms")
 
 
+def _detector_off(kind: type[Detector]) -> Ablation:
+    """The row of a detector; the first line of its docstring says what its rules are for."""
+    summary = (kind.__doc__ or "").partition("\n")[0].removeprefix("Fires when ").removesuffix(".")
+    return Ablation(f"`{'`, `'.join(kind.rules)}` off", summary, _replaced(kind, "update", _never))
+
+
 _TYPE_BUYS = {
     "TYPE_I_STUTTER": "the plainest loop: one call, one answer, again",
     "TYPE_II_INSANITY": "rewordings of one failing call, and tools that all lead to one state",
@@ -128,22 +124,15 @@ ABLATIONS = (
              _replaced(engine, "advance", lambda visit, *rest: (None, None))),
     Ablation("error messages not reduced to a class", "one error seen through changing names, numbers and paths",
              _replaced(failures, "error_signature", _exact_error)),
-    Ablation("same effect off", "different tools that all lead to one described state",
-             _replaced(SameEffect, "update", _never)),
     Ablation("reformulation off", "free text in ever new words that finds nothing",
              _replaced(Insanity, "_doubt", lambda *rest: 0.0)),
     Ablation("equal thoughts do not count", "the agent's own word that it does the same again",
              _replaced(insanity, "_same_names", _no)),
     Ablation("comparator off (equal normal forms only)", "rewordings beyond spelling",
              _replaced(insanity, "compare", _equal_forms_only)),
-    Ablation("recurring results off", "one question asked again and again among others",
-             _replaced(Recurrence, "update", _never)),
-    Ablation("same answer off", "settings that are turned and names that are guessed, one answer each time",
-             _replaced(SameAnswer, "update", _never)),
-    Ablation("known ground off", "walks through states that are all known", _replaced(Wandering, "update", _never)),
-    Ablation("known calls off", "the same few calls in any order, among new ones", _replaced(KnownCalls, "update", _never)),
     Ablation("claims to be done off", "the commonest loop of strong models", _replaced(Monologue, "_claim", _never)),
     Ablation("equal messages off", "the same sentence with every step", _replaced(Monologue, "_message", _never)),
+    *(_detector_off(kind) for kind in REGISTRY.values() if kind is not Monologue),  # its two rules stand above
 )  # fmt: skip
 
 _COLUMNS = (

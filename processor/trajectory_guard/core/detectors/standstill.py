@@ -110,8 +110,7 @@ class _Figures(NamedTuple):
 
 
 class Standstill(Detector):
-    """Fires when fourteen model turns in a row brought nothing: no new word or figure in a call, nothing new in an
-    answer.
+    """Fires when fourteen model turns in a row had no new word or figure in a call and nothing new in an answer.
 
     A word or a figure is new if no call of the tool held it before, in whatever combination; an answer, if the tool has
     not said one of its sentences before, figures, ids and the words of the request aside, or if a figure in one of them
