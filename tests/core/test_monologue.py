@@ -16,6 +16,22 @@ def test_fires_at_the_third_claim_to_be_done(tool: str) -> None:
     assert fired(evaluate(steps), TYPE_VI)[:1] == [4]
 
 
+@pytest.mark.parametrize("fetch", [("next_ticket", {}), ("get_question", {"exam": 7}), ("receive", {"queue": "mail-in"})])
+def test_does_not_fire_where_the_next_piece_of_work_is_fetched_before_each_claim(fetch: tuple[str, dict]) -> None:
+    tool, args = fetch
+    steps = []
+    for n in range(30):
+        steps += [record(tool, args, f"case {n}: {n * 7919 % 997} of them"), record("task_complete", {}, "ok")]
+    assert not fired(evaluate(steps), TYPE_VI)
+
+
+def test_fires_on_claims_between_commands_whose_results_change() -> None:
+    steps = []
+    for n in range(6):
+        steps += [record("bash", {"command": "pytest -q"}, f"{n * 7919 % 997} passed"), record("finish", {}, "go on")]
+    assert fired(evaluate(steps), TYPE_VI)[:1] == [5]
+
+
 def test_a_claim_that_sends_a_request_is_a_claim() -> None:
     steps = []
     for n in range(6):

@@ -12,8 +12,9 @@ _PENDING: Final = re.compile(
     r"(?<![^\W_])(?:pending|running|in[ _-]?progress|queued|waiting|processing"
     r"|starting(?! (?:over|again|anew|afresh)\b)"
     r"|still (?:(?!fail|miss)\w{2,20}ing|not|no|in|at|on|under|being|open|queued|busy|to|\d{1,9})"
-    r"|scheduled|(?<!not )accepted(?! (?:for delivery|by)\b)|202"
-    r"|not (?:yet )?(?:ready|finished|done|complete)|building|deploying|unchanged so far|provisioning|initiali[sz]ing"
+    r"|scheduled|(?<!not )(?<!are )accepted(?! (?:for delivery|by)\b)|(?:http|status|code)(?:/[\d.]{1,3})?\W{1,3}202|^202$"
+    r"|(?:^|(?<=[:\"\n(\[])|(?:is|are|still|now|currently) )\s?building"  # a building is none
+    r"|not (?:yet )?(?:ready|finished|done|complete)|deploying|unchanged so far|provisioning|initiali[sz]ing"
     r"|\w{0,24}creating|pulling|terminating|installing|warming up|(?<!not )submitted|(?<!not )started|awaiting"
     r"|enqueued|initiated"
     r"|retrying|on hold"
@@ -51,6 +52,8 @@ def is_pending(text: str) -> bool:
     >>> is_pending("Rejected: the answer is not complete"), is_pending("Still too long."), is_pending("Not accepted")
     (False, False, False)
     >>> is_pending("202 Accepted"), is_pending("Message accepted for delivery"), is_pending("No answer, starting over")
+    (True, False, False)
+    >>> is_pending("Building image 3/7"), is_pending("Empire State Building, 350 Fifth Avenue"), is_pending("Room 202")
     (True, False, False)
     """
     if len(text) > _MAX_PENDING_CHARS:

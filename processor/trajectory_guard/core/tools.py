@@ -363,6 +363,17 @@ def is_lookup(tool: str) -> bool:
     return not _LOOKUP.isdisjoint(_words(tool)[:2])
 
 
+@lru_cache(maxsize=1024)
+def returns_content(tool: str) -> bool:
+    """Whether a tool's name says that it returns stored content, where a word for a state is a word of the content.
+
+    >>> returns_content("search_catalog"), returns_content("write_todos"), returns_content("get_job")
+    (True, True, False)
+    """
+    return not _CONTENT.isdisjoint(_words(tool))
+
+
+_CONTENT: Final = frozenset(_PURPOSES["content"])
 _VIEW: Final = frozenset(_PURPOSES["view"])
 
 

@@ -32,6 +32,7 @@ from trajectory_guard.core.tools import (
     is_waiting,
     makes_something,
     moves_cursor,
+    returns_content,
     took_its_time,
 )
 from trajectory_guard.core.tracking import scope
@@ -257,7 +258,9 @@ def _of_answer(seen: Observation, text: str, pause_s: float, *, paced: bool, sta
     """A call that succeeded and returned something. ``stands``: what it says is under way has not moved for long."""
     step = seen.step
     made_more = seen.noisy and makes_something(step.tool_name, step.args)
-    if step.model_scope is None and not (stands or made_more or is_finisher(step.tool_name)) and is_pending(text):
+    content = returns_content(step.tool_name) and not (is_short(text) or reports_status(text))
+    says_state = not (content or stands or made_more or is_finisher(step.tool_name)) and step.model_scope is None
+    if says_state and is_pending(text):
         return Certainty.WAITING
     if paced and (is_brief(text) or reports_status(text) or shares_done(text)):
         return Certainty.WAITING

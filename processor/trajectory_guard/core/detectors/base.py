@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.build import mypyc_attr
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.steps import Certainty, weakest
+from trajectory_guard.core.steps import SUCCESS, Certainty, weakest
 from trajectory_guard.core.tools import is_finisher
 
 TYPE_I: Final = "TYPE_I_STUTTER"
@@ -84,6 +85,8 @@ WORKED: Final = 512
 """The call succeeded, and is more than the step before it once again."""
 LAPS: Final = 1024
 """A long walk came round for the third time."""
+FETCHED: Final = 2048
+"""A call without a command, path or question was made again and returned something new: the next entry of a queue."""
 ALWAYS: Final = UNPRODUCTIVE | PROGRESS
 _LEAST_SERIES: Final = 3
 
@@ -102,6 +105,8 @@ def signs_of(seen: Observation) -> int:
         signs |= SERIES
     if seen.lap:
         signs |= LAPS
+    if seen.progress and seen.result_changed and seen.outcome == SUCCESS and _names_a_source_at_most(seen.values):
+        signs |= FETCHED
     if seen.unseen >= in_a_row:
         signs |= UNSEEN
     if seen.signature is not None:
@@ -111,6 +116,14 @@ def signs_of(seen: Observation) -> int:
     if seen.step.thought or is_finisher(seen.name):
         signs |= SPOKEN
     return signs
+
+
+def _names_a_source_at_most(values: tuple[str, ...]) -> bool:
+    """Whether a call asks for whatever is there: no command, path or question, but a queue or a page at most."""
+    return not values or (len(values) == 1 and _SOURCE.fullmatch(values[0]) is not None)
+
+
+_SOURCE: Final = re.compile(r"[\w-]{1,40}")
 
 
 class DetectorSettings(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from trajectory_guard.core.detectors.base import SPOKEN, TYPE_VI, DetectionResult, Detector
+from trajectory_guard.core.detectors.base import FETCHED, SPOKEN, TYPE_VI, DetectionResult, Detector, signs_of
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.steps import ERROR, SUCCESS, Certainty
 from trajectory_guard.core.tools import claimed_item, is_communication, is_finisher
@@ -40,7 +40,7 @@ class Monologue(Detector):
     rules: ClassVar[tuple[str, ...]] = ("claims_done", "same_message")
     loop_type: ClassVar[str] = TYPE_VI
     weight: ClassVar[float] = 2.0
-    asked_at: ClassVar[int] = SPOKEN
+    asked_at: ClassVar[int] = SPOKEN | FETCHED
     advice: ClassVar[tuple[str, ...]] = (
         "Saying it again does not move the task.",
         "Find out why the last attempt to finish was not accepted, and change that.",
@@ -53,12 +53,13 @@ class Monologue(Detector):
         "messages": _COUNT,
         "messages_varied": _COUNT_VARIED,
     }
-    __slots__ = ("claimed", "claims", "items", "thoughts")
+    __slots__ = ("claimed", "claims", "fetched", "items", "thoughts")
 
     def __init__(self) -> None:
         self.thoughts: tuple[tuple[int, str], ...] = ()  # index and digest of recent messages
         self.claims: tuple[int, ...] = ()  # indices of the newest claims to be done
         self.claimed = 0  # how many there were since one was answered with something new
+        self.fetched = False  # a call that was made before has brought something new since the newest claim
         self.items: tuple[str, ...] = ()  # digests of what the newest claims named
 
     def update(self, seen: Observation) -> DetectionResult | None:
@@ -66,12 +67,19 @@ class Monologue(Detector):
         return self._claim(seen) or self._message(seen)
 
     def _claim(self, seen: Observation) -> DetectionResult | None:
-        if not is_finisher(seen.name) or seen.outcome == ERROR:
+        if not is_finisher(seen.name):
+            if signs_of(seen) & FETCHED:
+                self.fetched = True
+            return None
+        if seen.outcome == ERROR:
             return None
         item = claimed_item(seen.step.args)
         if item and item not in self.items:
             self.items = (*self.items[1 - _WINDOW :], item)
             return None  # one more task of many
+        if self.fetched:
+            self.fetched = False
+            return None  # the claim is that of the piece of work that was fetched
         hidden = not (seen.call and seen.result)
         fresh = seen.progress and not seen.echo
         if hidden and self.claims and (self.claims[-1] < seen.index - 1 or self.claims[-1] < seen.segment):
@@ -114,14 +122,14 @@ class Monologue(Detector):
 
     def dump(self) -> Any:
         """Recent messages and claims."""
-        if not (self.thoughts or self.claims or self.items):
+        if not (self.thoughts or self.claims or self.items or self.fetched):
             return None
-        return [self.thoughts, self.claims, self.claimed, self.items]
+        return [self.thoughts, self.claims, self.claimed, self.items, self.fetched]
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
         self.thoughts, self.claims = tuple((at, key) for at, key in data[0]), tuple(data[1])
-        self.claimed, self.items = data[2], tuple(data[3])
+        self.claimed, self.items, self.fetched = data[2], tuple(data[3]), data[4]
 
 
 def _says_it(seen: Observation, thought: str) -> bool:
