@@ -266,7 +266,7 @@ def test_empty_pages_on_the_way_are_left_alone(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["pages", "offset beside a table", "an opaque cursor", "hours of a day"])
 def test_empty_pages_without_an_end_are_stopped_in_the_end(name: str) -> None:
-    verdicts = evaluate(steps(_way(name, 80)))
+    verdicts = evaluate(steps(_way(name, 120)))
     assert (nudged(verdicts) or 0) >= 25
     assert (stopped(verdicts) or 0) >= 30
 

@@ -16,7 +16,9 @@ def test_fires_at_the_third_claim_to_be_done(tool: str) -> None:
     assert fired(evaluate(steps), TYPE_VI)[:1] == [4]
 
 
-@pytest.mark.parametrize("fetch", [("next_ticket", {}), ("get_question", {"exam": 7}), ("receive", {"queue": "mail-in"})])
+@pytest.mark.parametrize(
+    "fetch", [("next_ticket", {}), ("get_question", {"exam": 7}), ("receive", {"queue": "mail-in"})]
+)
 def test_does_not_fire_where_the_next_piece_of_work_is_fetched_before_each_claim(fetch: tuple[str, dict]) -> None:
     tool, args = fetch
     steps = []

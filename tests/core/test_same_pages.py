@@ -215,3 +215,31 @@ def test_records_that_are_alike_at_many_addresses_are_left_alone() -> None:
         for at in range(20)
     ]
     assert nudged(evaluate(steps(calls))) is None
+
+
+RECORDS = {
+    "no match": ("screen_customer", "customer_id", "no match"),
+    "no duplicates": ("find_duplicates", "contactId", '{"matches": [], "count": 0}'),
+    "no complaints": ("get_complaints", "order_uuid", "[]"),
+}
+
+
+@pytest.mark.parametrize("form", RECORDS)
+def test_records_looked_up_by_ids_in_rising_order_are_a_list(form: str) -> None:
+    tool, key, result = RECORDS[form]
+    calls = [(tool, {key: 40_000 + at}, result) for at in range(100)]
+    assert nudged(evaluate(steps(calls))) is None
+
+
+def test_empty_hours_in_order_are_nudged_and_not_soon_stopped() -> None:
+    calls = [
+        (
+            "search_logs",
+            {"service": "payments", "from": f"2025-03-{1 + at // 24:02}T{at % 24:02}:00"},
+            "0 matching lines",
+        )
+        for at in range(48)
+    ]
+    verdicts = evaluate(steps(calls))
+    assert nudged(verdicts) is not None
+    assert stopped(verdicts) is None

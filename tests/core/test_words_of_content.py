@@ -8,7 +8,11 @@ from tests.helpers import evaluate, first_level, record
 from trajectory_guard.core.policy import Level
 
 CONTENT = (
-    ("search_catalog", {"query": "shoes"}, "Nike Pegasus 41 running shoes, size 42, 119 EUR, 4.6 stars from 310 reviews"),
+    (
+        "search_catalog",
+        {"query": "shoes"},
+        "Nike Pegasus 41 running shoes, size 42, 119 EUR, 4.6 stars from 310 reviews",
+    ),
     ("find_hotel", {"city": "Ghent"}, "Cash and cards are accepted; check-in starts at 15:00, breakfast is included"),
     ("retrieve_passages", {"about": "theatre"}, "Waiting for Godot, Samuel Beckett, 1952, 109 pages, in two acts"),
     ("get_address", {"of": "ESB"}, "Empire State Building, 350 Fifth Avenue, New York, NY 10118, United States"),

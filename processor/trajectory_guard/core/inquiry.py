@@ -337,6 +337,12 @@ def _named_texts(args: dict[Any, Any], depth: int = 0) -> Iterator[tuple[str, st
             yield from _named_texts(value, depth + 1)
 
 
+def names_thing(seen: Observation) -> bool:
+    """Whether a call names a thing by its id: the next id is another thing, and no next page of one list."""
+    args = seen.step.args
+    return isinstance(args, dict) and any(_is_id_of_thing(key) for key, _ in _named_texts(args))
+
+
 @lru_cache(maxsize=512)
 def _is_id_of_thing(key: str) -> bool:
     return _ID_OF_THING.search(CAMEL.sub("_", key).lower()) is not None

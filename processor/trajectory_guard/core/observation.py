@@ -11,7 +11,7 @@ from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, text_digest
 from trajectory_guard.core.masking import mask_text, masked_hash
 from trajectory_guard.core.outcome import ERROR_STEMS, ends_in_error, looks_like_error
 from trajectory_guard.core.plain import Plain
-from trajectory_guard.core.restatement import restates
+from trajectory_guard.core.restatement import names_call, restates
 from trajectory_guard.core.result_text import (
     carries_content,
     describes_state,
@@ -446,6 +446,8 @@ class Observation:
         text, moves = (step.result or "").strip(), scrolls(step.tool_name, step.args)
         if carries_content(step.args) and not moves:
             return False
+        if moves and names_call(text, step.tool_name, step.args):
+            return True  # it says where the move was made, too
         return is_acknowledgement(text) or restates(text, step.tool_name, step.args)
 
     @property

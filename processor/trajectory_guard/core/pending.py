@@ -12,7 +12,8 @@ _PENDING: Final = re.compile(
     r"(?<![^\W_])(?:pending|running|in[ _-]?progress|queued|waiting|processing"
     r"|starting(?! (?:over|again|anew|afresh)\b)"
     r"|still (?:(?!fail|miss)\w{2,20}ing|not|no|in|at|on|under|being|open|queued|busy|to|\d{1,9})"
-    r"|scheduled|(?<!not )(?<!are )accepted(?! (?:for delivery|by)\b)|(?:http|status|code)(?:/[\d.]{1,3})?\W{1,3}202|^202$"
+    r"|scheduled|(?<!not )(?<!are )accepted(?! (?:for delivery|by)\b)"
+    r"|(?:http|status|code)(?:/[\d.]{1,3})?\W{1,3}202|^202$"
     r"|(?:^|(?<=[:\"\n(\[])|(?:is|are|still|now|currently) )\s?building"  # a building is none
     r"|not (?:yet )?(?:ready|finished|done|complete)|deploying|unchanged so far|provisioning|initiali[sz]ing"
     r"|\w{0,24}creating|pulling|terminating|installing|warming up|(?<!not )submitted|(?<!not )started|awaiting"

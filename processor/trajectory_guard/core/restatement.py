@@ -20,16 +20,41 @@ def restates(text: str, tool: str, args: Any) -> bool:
     >>> restates("Page not scrolled", "scroll_page", {}), restates("Oslo weather: 14", "weather", {"city": "Oslo"})
     (False, False)
     """
-    if len(text) > _RESTATED_CHARS:
-        return False
+    said = _said_without_negation(text)
+    called = _words_of(tool, args)
+    return bool(said) and all(word in called or _is_form_of(word, called) for word in said)
+
+
+def names_call(text: str, tool: str, args: Any) -> bool:
+    """Whether a line says what the call says, and maybe where: a value of the arguments, or what the tool does.
+
+    A figure that the call does not hold tells a place.
+
+    >>> names_call("Pressed key Down in the main window", "press", {"key": "Down"})
+    True
+    >>> names_call("Down: no such key", "press", {"key": "Down"}), names_call("Next: page 12 of 12", "next", {})
+    (False, False)
+    """
+    said, called = _said_without_negation(text), _words_of(tool, args)
+    figures = [word for word in said if any(map(str.isdigit, word))]
+    return "\n" not in text and any(word in called for word in said) and called.issuperset(figures)
+
+
+def _words_of(tool: str, args: Any) -> set[str]:
+    """The words of the tool's name and of the names and values of the arguments, case-folded."""
     names = " ".join(map(text_of, (tool, *args) if isinstance(args, dict) else (tool,)))
     call = " ".join((*_PARTS_OF_NAME.sub(" ", names).split(), *values_of(args)))
-    called = set(WORD.findall(call.casefold()[: 2 * MAX_FORM_CHARS].replace("_", " ")))
-    said = [word for word in WORD.findall(text.casefold()) if any(map(str.isalnum, word))]
+    return set(WORD.findall(call.casefold()[: 2 * MAX_FORM_CHARS].replace("_", " ")))
+
+
+def _said_without_negation(text: str) -> list[str]:
+    """The words of a short text that say something, case-folded; none if one is a negation."""
+    if len(text) > _RESTATED_CHARS:
+        return []
+    said = [word for word in WORD.findall(text.casefold().replace("_", " ")) if any(map(str.isalnum, word))]
     if not _NEGATIONS.isdisjoint(said):
-        return False
-    informative = [word for word in said if len(word) >= _LEAST_WORD_CHARS or any(map(str.isdigit, word))]
-    return bool(informative) and all(word in called or _is_form_of(word, called) for word in informative)
+        return []
+    return [word for word in said if len(word) >= _LEAST_WORD_CHARS or any(map(str.isdigit, word))]
 
 
 def _is_form_of(word: str, called: set[str]) -> bool:

@@ -179,6 +179,7 @@ def took_its_time(args: object, duration: float, *, short: bool) -> bool:
 
 
 _CURSOR: Final = frozenset(_PURPOSES["cursor"])
+_ARROW_KEY: Final = re.compile(r"(?:arrow|page)[ _-]?(?:up|down|left|right)\Z", re.IGNORECASE)
 _PARENT_FOLDER: Final = re.compile(r"^\W*cd\s+(?:\.\.|-)")
 _MAX_MOVE_CHARS: Final = 40
 
@@ -199,6 +200,8 @@ def scrolls(tool: str, args: object) -> bool:
 
     >>> scrolls("scroll", {"dy": 300}), scrolls("press", {"key": "Tab"}), scrolls("press", {"button": "Buy"})
     (True, True, False)
+    >>> scrolls("keyboard", {"key": "ArrowRight"}), scrolls("xdotool", {"key": "Page_Down"})
+    (True, True)
     """
     if not (_CURSOR - {"press"}).isdisjoint(_words(tool)):
         return True
@@ -208,7 +211,9 @@ def scrolls(tool: str, args: object) -> bool:
 def _is_move(text: str) -> bool:
     if len(text) > _MAX_MOVE_CHARS:
         return False
-    return bool(_PARENT_FOLDER.match(text)) or not _CURSOR.isdisjoint(text.lower().split())
+    if _PARENT_FOLDER.match(text) or _ARROW_KEY.match(text):
+        return True
+    return not _CURSOR.isdisjoint(text.lower().split())
 
 
 _STATUS: Final = frozenset(_PURPOSES["status"])

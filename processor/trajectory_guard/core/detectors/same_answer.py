@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 from trajectory_guard.core.detectors.base import SERIES, TYPE_II, DetectionResult, Detector
 from trajectory_guard.core.detectors.insanity import Insanity, is_silent_command, is_value
-from trajectory_guard.core.inquiry import FAR
+from trajectory_guard.core.inquiry import FAR, names_thing
 from trajectory_guard.core.listings import hits_form
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import is_acknowledgement
@@ -21,6 +21,8 @@ _PAST_END: Final = 8
 _PAGES: Final = 8
 _FAR_DONE: Final = 120
 """So many rows in order that were written, sent or done, each acknowledged alike: more than most lists have."""
+_FAR_LOOKED: Final = 2 * FAR
+"""So many pages, hours or cursors in order without anything on them: more than the hours of two days."""
 _ROWS_OF_A_PAGE: Final = 3
 
 
@@ -32,11 +34,12 @@ class SameAnswer(Detector):
     times. Where each call asks for something that was not asked for before, the calls are a list of look-ups, and never
     count; nor do calls that hand over new texts, if their answer names a file of the request. Only one page at eight
     addresses in a row counts: it is a login, a test for robots or an empty shell before all of them; it is nudged.
-    Where each is the next page, offset or hour, or follows a cursor, thirty in a row count, and slowly eight empty ones
-    where pages before them held something, or six pages that list the same things: not if other answers hold ids or
-    checksums, which may be what was asked for. Messages, single values, actions and commands that return nothing at
-    all, and answers that may acknowledge an action count, slowly, from the 120th in order on; where a tool without the
-    name of a look-up answers in one line, they may be nudged before. Errors have rules of their own.
+    Where each is the next page, offset or hour, or follows a cursor, thirty in a row count, slowly; so do eight empty
+    ones where pages before them held something, and six pages that list the same things. They do not count if other
+    answers hold ids or checksums, which may be what was asked for, or if each call names a thing by its id. Messages,
+    single values, actions and commands that return nothing at all, and answers that may acknowledge an action count,
+    slowly, from the 120th in order on; where a tool without the name of a look-up answers in one line, they may be
+    nudged before. Errors have rules of their own.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> fires("same_answer", (f"ocr(image=scan.png, dpi={dpi}) -> [empty] []" for dpi in (150, 200, 300, 400, 600, 96)))
@@ -62,10 +65,10 @@ class SameAnswer(Detector):
         far = min(seen.advances, seen.alike)
         listed = far >= _CALLS <= seen.same_pages and seen.has_found and _rows_of(seen) >= _ROWS_OF_A_PAGE
         enough = far >= (_PAST_END if seen.has_found and seen.outcome == EMPTY else FAR)
-        answers = enough and _is_answer(seen)
+        answers = enough and not names_thing(seen) and _is_answer(seen)
         shows = answers and _shows_something(seen)
-        if listed or ((answers or far >= _FAR_DONE) and not holds_token(seen.step.result or "")):
-            certainty = Certainty.LIKELY if far >= FAR and shows else Certainty.ACKNOWLEDGED
+        if listed or ((answers or far >= _FAR_DONE) and not _brings_token(seen)):
+            certainty = Certainty.LIKELY if far >= _FAR_LOOKED and shows else Certainty.ACKNOWLEDGED
             return self.found(
                 seen, 1.0, "same_answer", certainty, count=seen.alike, first_step=seen.alike_first, varied=True,
                 calls=min(seen.alike, seen.memory), at_least=True,
@@ -106,6 +109,11 @@ class SameAnswer(Detector):
 def _rows_of(seen: Observation) -> int:
     """Number of different things that the result lists, which no acknowledgement of a write does."""
     return len(set(hits_form(seen.step.result or "", seen.values).split("\n"))) if seen.listed else 0
+
+
+def _brings_token(seen: Observation) -> bool:
+    """Whether the result holds an id or a checksum that may be what was asked for: not the cursor behind a cursor."""
+    return holds_token(seen.step.result or "") and not any(map(holds_token, seen.values))
 
 
 def _shows_something(seen: Observation) -> bool:
