@@ -213,3 +213,39 @@ def test_agents_whose_work_is_hidden_may_have_done_something_before_they_hand_ov
             steps.append(step._replace(run=f"{agent} {at}", timestamp=1.0 + len(steps), trace_id="a" * 32))
     assert outline(evaluate(steps)) == "." * 80
     assert "N" in outline(evaluate([step for step in steps if step.tool_name == "handoff_to_agent"]))
+
+
+WORK = {
+    "a file each": ("write_file", lambda n: {"path": f"out/part{n}.md", "content": f"chapter {n} of the report"}, "ok"),
+    "a mail each": ("send_email", lambda n: {"to": f"k{n}@example.org", "body": "Your order is on its way."}, "sent"),
+    "a ticket each": ("close_ticket", lambda n: {"id": 4_000 + n}, "closed"),
+}
+
+
+def handed_round(tool: str, args: Any, result: str, *, laps: int = 20) -> list[StepRecord]:
+    """A supervisor hands over to a worker, who calls a tool once and hands back."""
+    steps = []
+    for lap in range(laps):
+        steps += [
+            record("transfer_to_worker", {}, "Successfully transferred to worker", agent="supervisor"),
+            record(tool, args(lap), result, agent="worker"),
+            record("transfer_back_to_supervisor", {}, "Successfully transferred back to supervisor", agent="worker"),
+        ]
+    return steps
+
+
+@pytest.mark.parametrize("form", WORK)
+def test_other_work_in_each_lap_is_work_although_it_is_only_acknowledged(form: str) -> None:
+    assert set(outline(evaluate(handed_round(*WORK[form])))) == {"."}
+
+
+@pytest.mark.parametrize(
+    ("tool", "args"),
+    [
+        ("close_ticket", lambda n: {"id": 4_000}),
+        ("think", lambda n: {"thought": f"Let me see once more, for the {n}th time."}),
+        ("reply", lambda n: {"text": f"One moment please, I ask again, number {n}."}),
+    ],
+)
+def test_the_same_work_and_mere_words_in_each_lap_are_none(tool: str, args: Any) -> None:
+    assert "N" in outline(evaluate(handed_round(tool, args, "ok")))

@@ -25,7 +25,7 @@ from trajectory_guard.core.plain import fields_of, from_text, to_text
 from trajectory_guard.core.policy import Ladder, RunScore
 from trajectory_guard.core.result_text import is_brief
 from trajectory_guard.core.run import Run
-from trajectory_guard.core.tools import is_handoff
+from trajectory_guard.core.tools import is_communication, is_handoff, is_thinking
 from trajectory_guard.core.tracking import model_calls
 
 FORMAT_VERSION: Final = 22
@@ -114,7 +114,9 @@ class TrajectoryState:
             self.handed_at = self.index
             if observation.progress and not observation.delivers and not is_brief(step.result or ""):
                 self.worked_at = self.index  # what the agent before has written came back with it
-        elif observation.progress and self.handed_at >= 0 and self._is_new_work(observation):
+        elif (
+            self.handed_at >= 0 and (observation.progress or _acts_anew(observation)) and self._is_new_work(observation)
+        ):
             self.worked_at = self.index
 
     def _is_new_work(self, observation: Observation) -> bool:
@@ -380,3 +382,13 @@ def _slots_of(kind: type[Detector]) -> tuple[tuple[str, ...], Callable[[Detector
     """
     names = fields_of(kind)  # type: ignore[arg-type]
     return names, attrgetter(*names, "__class__", "__class__"), kind.__dictoffset__ != 0
+
+
+def _acts_anew(seen: Observation) -> bool:
+    """Whether an agent did something that it had not done before, though the result only acknowledges it.
+
+    A thought, or words without a recipient, are no work: agents in a circle have new ones in each lap.
+    """
+    if seen.made != 1 or not seen.acts or is_thinking(seen.name):
+        return False
+    return not is_communication(seen.name) or len(seen.values) > 1
