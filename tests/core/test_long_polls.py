@@ -113,3 +113,9 @@ def test_one_that_is_looked_up_at_leisure_is_not(name: str, gap_s: float) -> Non
 
 def test_nor_is_one_that_says_that_something_is_under_way() -> None:
     assert stopped(evaluate(steps([("job_status", {"job": 7}, '{"status": "running"}')] * 120, 2.0))) is None
+
+
+@pytest.mark.parametrize(("every_s", "stops"), [(2.0, True), (60.0, False), (90.0, False)])
+def test_a_look_that_finds_nothing_once_a_minute_waits_for_something(every_s: float, *, stops: bool) -> None:
+    verdicts = evaluate(steps([("list_new_orders", {"shop": "garden"}, "[]")] * 60, every_s))
+    assert (stopped(verdicts) is not None) is stops

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.helpers import evaluate, fired, first_level, record
 from trajectory_guard.core.detectors import TYPE_II, TYPE_III, TYPE_V
 from trajectory_guard.core.policy import Level
@@ -86,3 +88,26 @@ def test_is_likely_evidence_that_stops_after_two_ignored_nudges_only() -> None:
     of_state = [one for verdict in verdicts for one in verdict.detections if one.rule != "same_answer"]
     assert {str(found.certainty) for found in of_state} == {"likely"}
     assert [verdict.ordinal for verdict in verdicts[:stop] if verdict.nudge] == [1, 2]
+
+
+CHECKERS = ("run_eslint", "run_tsc", "run_prettier")
+
+
+@pytest.mark.parametrize(
+    "result",
+    ["0 findings in this file, scan completed", '{"status":"ok","issues":[],"summary":"No problems were found."}'],
+)
+def test_several_checkers_may_say_the_same_of_file_after_file(result: str) -> None:
+    steps = [record(tool, {"file": f"src/part{n}.ts"}, result) for n in range(30) for tool in CHECKERS]
+    assert first_level(evaluate(steps)) is None
+
+
+def test_several_checkers_that_go_round_one_file_are_found() -> None:
+    steps = [record(tool, {"file": "src/part.ts"}, "No problems were found in this file.") for tool in CHECKERS * 6]
+    assert first_level(evaluate(steps)) is not None
+
+
+def test_buttons_on_a_page_that_does_not_move_are_no_checkers() -> None:
+    page = "Cart: 1 item. Please choose a size to continue."
+    steps = [record(tool, {"element_id": at}, page) for at in range(4) for tool in ("click", "hover")]
+    assert first_level(evaluate(steps)) == 2

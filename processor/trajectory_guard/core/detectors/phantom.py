@@ -6,11 +6,18 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from trajectory_guard.core.detectors.base import SERIES, TYPE_II, TYPE_III, DetectionResult, Detector
-from trajectory_guard.core.inquiry import ADVANCES, FAR, reads_tables
+from trajectory_guard.core.inquiry import ADVANCES, FAR, names_thing, reads_tables
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.steps import Certainty
 from trajectory_guard.core.text import clip_middle
-from trajectory_guard.core.tools import acts_on_view, changes_database, is_communication, is_lookup, is_status_lookup
+from trajectory_guard.core.tools import (
+    acts_on_view,
+    changes_database,
+    is_communication,
+    is_lookup,
+    is_path,
+    is_status_lookup,
+)
 from trajectory_guard.core.written import is_about_its_own
 
 _KNOWN_STEPS: Final = 10
@@ -104,7 +111,7 @@ def _is_batch(seen: Observation) -> bool:
     if seen.writes and seen.alike_items:
         return seen.same_results.different < _EDITS  # edits of one file, and not one look at it
     if len(seen.same_results.tools) > 1:
-        return False
+        return _checks_an_item(seen, text)
     if len(text) > _REPORT_CHARS or text.strip().count("\n") > _REPORT_LINES:
         if is_lookup(tool):
             return seen.alike_list and not acts_on_view(tool) and _reads_what_it_names(seen)
@@ -117,6 +124,16 @@ def _is_batch(seen: Observation) -> bool:
         return True
     counted = seen.advances >= ADVANCES and seen.alike < FAR  # row by row
     return seen.alike_items or (not acts_on_view(tool) and (counted or seen.alike_list))
+
+
+def _checks_an_item(seen: Observation, text: str) -> bool:
+    """Whether a call is made for the first time, names a file or the id of a thing, and gets one line as its result.
+
+    Several checkers say the same of file after file. A page that buttons do not move is no such line.
+    """
+    if seen.made > 1 or "\n" in text or len(text) > _REPORT_CHARS or seen.same_results.different >= _EDITS:
+        return False
+    return not acts_on_view(seen.step.tool_name) and (any(map(is_path, seen.values)) or names_thing(seen))
 
 
 def _reads_what_it_names(seen: Observation) -> bool:
