@@ -12,6 +12,7 @@ import queue
 import re
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -126,7 +127,9 @@ def price(model: str, input_tokens: int, output_tokens: int) -> float:
 class PriceTable:
     """Unit prices by model name, filled in the background. A forked child asks again for those that were asked for.
 
-    Of more than ``_MAX_MODELS`` models those without a price are forgotten first, then those that were asked for first.
+    Of more than ``_MAX_MODELS`` models those without a price are forgotten first, and one that has a price only where
+    all have one: names that a caller makes up must not cost a model its price, and so a budget its limit. While all
+    that could be forgotten are being looked up, further models wait for the next call that asks for them.
     """
 
     def __init__(self) -> None:
@@ -139,6 +142,8 @@ class PriceTable:
         self._wanted: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._worker: threading.Thread | None = None
         self._known = {model: price for model, price in self._known.items() if price is not _ASKED}
+        self._unpriced = OrderedDict.fromkeys(model for model, price in self._known.items() if price is FREE)
+        self._priced = OrderedDict.fromkeys(model for model, price in self._known.items() if price is not FREE)
 
     def get(self, model: str) -> UnitPrice:
         """The price as far as known now; asks for it if it is not. Never blocks."""
@@ -175,6 +180,8 @@ class PriceTable:
         with self._lock:
             if model in self._known:
                 return  # another thread has asked
+            if len(self._known) >= _MAX_MODELS and not self._may_forget():
+                return
             if self._worker is None or not self._worker.is_alive():
                 worker = threading.Thread(target=self._work, name="trajectory-guard-prices", daemon=True)
                 try:
@@ -183,10 +190,13 @@ class PriceTable:
                     return
                 self._worker = worker
             if len(self._known) >= _MAX_MODELS:
-                unpriced = (name for name, price in self._known.items() if price is FREE)
-                del self._known[next(unpriced, next(iter(self._known)))]
+                forgotten, _ = (self._unpriced or self._priced).popitem(last=False)
+                del self._known[forgotten]
             self._known[model] = _ASKED
             self._wanted.put(model)
+
+    def _may_forget(self) -> bool:
+        return bool(self._unpriced) or len(self._priced) >= _MAX_MODELS
 
     def _next(self) -> str | None:
         """The next model to look up; None if nobody has asked for one for a while: then the thread ends.
@@ -210,5 +220,5 @@ class PriceTable:
             with _IMPORT:  # the first look-up imports, and reads the prices by further imports
                 found = _contained(model)
             with self._lock:
-                if model in self._known:
-                    self._known[model] = found
+                self._known[model] = found
+                (self._unpriced if found is FREE else self._priced)[model] = None

@@ -12,6 +12,7 @@ import pytest
 from tests.helpers import eventually
 from trajectory_guard import prices
 from trajectory_guard.prices import PriceTable, UnitPrice, look_up
+from trajectory_guard.spending.budget import Budget, BudgetLevel
 from trajectory_guard.spending.ledger import Account, LedgerEntry
 from trajectory_guard.spending.spending import Spending, today
 from trajectory_guard.spending.stores import MemoryStore
@@ -112,13 +113,43 @@ def test_names_without_a_price_make_room_for_models_that_have_one(monkeypatch: p
     assert len(table._known) == 4
 
 
+def test_no_made_up_name_costs_a_model_its_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names arrive faster than they are looked up: a budget in USD that is used up would be none any more."""
+    goes_on = threading.Event()
+
+    def slow(model: str) -> UnitPrice:
+        if model == "made up 0":
+            goes_on.wait(30)
+        return UnitPrice(1.0, 1.0) if model[:4] == "sold" else prices.FREE
+
+    monkeypatch.setattr(prices, "look_up", slow)
+    table = PriceTable()
+    table.wait(["sold first"], 30)
+    spending = Spending(MemoryStore(), budgets=[Budget("day", "usd", 1)], prices=table)
+    spending.book(LedgerEntry("a", "t", "a", "s", today(time.time()), "sold first", 1, 1))
+    for at in range(prices._MAX_MODELS + 100):
+        table.known(f"made up {at}")
+        assert table.known("sold first") == UnitPrice(1.0, 1.0)
+    assert spending.status("t").level is BudgetLevel.BLOCKED
+    goes_on.set()
+    assert eventually(lambda: table.known("sold late") == UnitPrice(1.0, 1.0))
+    assert table.known("sold first") == UnitPrice(1.0, 1.0)
+
+
+def test_a_price_makes_room_only_where_all_models_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prices, "_MAX_MODELS", 2)
+    monkeypatch.setattr(prices, "look_up", lambda model: UnitPrice(1.0, 1.0))
+    table = PriceTable()
+    for model in ("one", "two", "three"):
+        table.wait([model], 30)
+    assert list(table._known) == ["two", "three"]
+
+
 def test_a_look_up_that_hangs_delays_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
     table = PriceTable()
     monkeypatch.setattr(table, "wait", lambda models, timeout: waits.append(timeout))
     monkeypatch.setattr(prices, "look_up", lambda model: UnitPrice(1.0, 1.0))
-    from trajectory_guard.spending.budget import Budget
-
     spending = Spending(MemoryStore(), budgets=[Budget("day", "usd", 1)], prices=table)
     spending.book(LedgerEntry("a", "t", "a", "s", today(time.time()), "some-model", 1, 1))
     for _ in range(3):
