@@ -50,7 +50,7 @@ class Authenticator:
         self._failed = failed
         self._path = path
         self.required = config.required
-        self._fixed = tuple(_digest(token.get_secret_value()) for token in config.bearer_tokens)
+        self._fixed = tuple(map(_digest, config.fixed))
         self._file = Path(config.bearer_tokens_file) if config.bearer_tokens_file is not None else None
         self._clock = clock
         self._looked_at = clock()

@@ -104,6 +104,51 @@ def test_a_queue_that_would_not_be_where_or_what_it_says_is_refused(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("receivers: {otlp: {auth: {bearer_tokens: '${env:EMPTY}'}}}", "receivers.otlp.auth.bearer_tokens"),
+        ("receivers: {otlp: {auth: {bearer_tokens_file: '${env:EMPTY}'}}}", "receivers.otlp.auth.bearer_tokens_file"),
+        ("receivers: {otlp: {auth: '${env:EMPTY}'}}", "receivers.otlp.auth"),
+        ("telemetry: {tls: {cert_file: a, key_file: a, client_ca_file: '${env:EMPTY}'}}", "telemetry.tls.client_ca_file"),
+        ("telemetry: {tls: '${env:EMPTY}'}", "telemetry.tls"),
+        ("queue: {storage: '${env:SPACES}${env:EMPTY:-}'}", "queue.storage"),
+        ("guard: {spending_file: '${env:EMPTY}'}", "guard.spending_file"),
+    ],
+)  # fmt: skip
+def test_an_empty_variable_leaves_out_neither_authentication_nor_storage(tmp_path: Path, text: str, key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text, {"EMPTY": "", "SPACES": " "})
+    [line] = str(caught.value).splitlines()
+    variable = "SPACES" if "SPACES" in text else "EMPTY"
+    assert line.startswith(f"{tmp_path / 'collector.yaml'}: {key}: environment variable {variable}: empty; ")
+
+
+def test_an_empty_file_behind_a_reference_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=rf"queue.storage: file {tmp_path / 'tokens'}: empty"):
+        load(tmp_path, f"queue: {{storage: '${{file:{tmp_path / 'tokens'}}}'}}")
+
+
+def test_null_and_an_empty_default_leave_a_value_out(tmp_path: Path) -> None:
+    text = "receivers: {otlp: {auth: {bearer_tokens: null, bearer_tokens_file: '${env:NULL}'}}}\n"
+    config = load(tmp_path, text + "queue: {storage: '${env:EMPTY:-}'}", {"NULL": "null", "EMPTY": ""})
+    assert not config.receivers.otlp.auth.required
+    assert config.queue.storage is None
+
+
+@pytest.mark.parametrize("value", ["bearer_tokens: []", "bearer_tokens_file: ''", "bearer_tokens_file: ' '"])
+def test_no_tokens_at_all_are_not_authentication(tmp_path: Path, value: str) -> None:
+    with pytest.raises(ConfigError, match=r"receivers\.otlp\.auth\.bearer_tokens(_file)?: empty"):
+        load(tmp_path, f"receivers: {{otlp: {{auth: {{{value}}}}}}}")
+
+
+def test_an_override_without_a_value_leaves_nothing_out(tmp_path: Path) -> None:
+    """As one whose value is a variable of the shell that is not set."""
+    with pytest.raises(ConfigError, match=r"--set receivers.otlp.auth.bearer_tokens_file=: no value"):
+        load(tmp_path, "", None, "receivers.otlp.auth.bearer_tokens_file=")
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "receivers: {otlp: {auth: {bearer_tokens: ['hunter2 and more']}}}",
@@ -166,7 +211,7 @@ def test_references_become_what_their_key_wants() -> None:
     tempo = config.exporters["otlp/tempo"]
     assert (tempo.endpoint, tempo.timeout_s) == ("tempo:4317", 7.5)
     assert tempo.headers["x-scope-orgid"].get_secret_value() == "007", "text stays text"
-    assert config.receivers.otlp.auth.bearer_tokens[0].get_secret_value() == "0123"
+    assert config.receivers.otlp.auth.fixed == ("0123",)
     assert config.queue.storage is None, "an empty variable is no directory"
     assert config.queue.fsync is False
     secret = config.exporters["langfuse"].secret_key

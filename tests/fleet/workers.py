@@ -59,7 +59,7 @@ class Worker:
         plain["state"]["dir"] = str(directory / f"state-{name}")
         plain["telemetry"]["endpoint"] = f"localhost:{self.port}"
         plain["flags"] = config.flags.model_dump(mode="json") | {"endpoint": f"localhost:{self.flags_port}"}
-        plain["flags"]["auth"]["bearer_tokens"] = [one.get_secret_value() for one in config.flags.auth.bearer_tokens]
+        plain["flags"]["auth"]["bearer_tokens"] = list(config.flags.auth.fixed) or None
         for key in ("public_key", "secret_key"):
             secret = getattr(config.langfuse, key)
             plain["langfuse"][key] = secret.get_secret_value() if secret is not None else None

@@ -277,8 +277,7 @@ def ledger_mistakes(guard: GuardConfig) -> Iterator[Mistake]:
 
 def token_mistakes(senders: Auth, people: Auth, place: str) -> Iterator[Mistake]:
     """Tokens of senders that may also raise and clear flags."""
-    known = {token.get_secret_value() for token in senders.bearer_tokens}
-    shared = any(token.get_secret_value() in known for token in people.bearer_tokens)
+    shared = not set(senders.fixed).isdisjoint(people.fixed)
     if shared or (people.bearer_tokens_file is not None and people.bearer_tokens_file == senders.bearer_tokens_file):
         yield Mistake(("flags", "auth"), SHARED_TOKEN.format(place=place))
 

@@ -174,10 +174,22 @@ class HttpReceiver(Model):
 class Auth(Model):
     """Authentication of senders and readers of flags; without tokens all are accepted."""
 
-    bearer_tokens: tuple[Token, ...] = ()
+    bearer_tokens: tuple[Token, ...] | None = None
     """Accepted tokens."""
     bearer_tokens_file: str | None = None
     """File with one accepted token a line, read again when it changes."""
+
+    @field_validator("bearer_tokens", "bearer_tokens_file")
+    @classmethod
+    def _not_empty(cls, value: Any) -> Any:
+        if value is not None and not (value.strip() if isinstance(value, str) else value):
+            raise ValueError("empty, which would accept any client: leave the key out, or write null, if that is meant")
+        return value
+
+    @property
+    def fixed(self) -> tuple[str, ...]:
+        """The tokens of the configuration itself."""
+        return tuple(token.get_secret_value() for token in self.bearer_tokens or ())
 
     @property
     def required(self) -> bool:

@@ -27,7 +27,11 @@ class Text(str):
 
 
 def resolve(value: Any, environ: Mapping[str, str], report: Report, path: str = "") -> Any:
-    """A copy of decoded YAML with all references replaced. Invalid references are reported and become empty."""
+    """A copy of decoded YAML with all references replaced. Invalid references are reported and become empty.
+
+    A value that is empty because of its references is reported too: it would leave a key out, and with it
+    authentication or storage. ``${env:NAME:-}`` permits it.
+    """
     if isinstance(value, Mapping):
         return {key: resolve(one, environ, report, f"{path}.{key}" if path else key) for key, one in value.items()}
     if isinstance(value, list):
@@ -38,8 +42,23 @@ def resolve(value: Any, environ: Mapping[str, str], report: Report, path: str = 
 
 
 def _resolved(text: str, environ: Mapping[str, str], report: Callable[[str], None]) -> str:
-    result = _REFERENCE.sub(lambda match: _replacement(match, environ, report), text)
+    reported: list[str] = []
+    result = _REFERENCE.sub(lambda match: _replacement(match, environ, reported.append), text)
+    empty = [] if result.strip() or reported else [one for one in map(_source, _WHOLE.findall(text)) if one is not None]
+    if empty:
+        reported.append(f"{' and '.join(empty)}: empty; write null, or ${{env:NAME:-}}, to leave the value out")
+    for message in reported:
+        report(message)
     return Text(result) if isinstance(text, Text) or _WHOLE.fullmatch(text) else result
+
+
+def _source(reference: str) -> str | None:
+    """The variable or file that a reference names; None if its own default permits that it is empty."""
+    scheme, _, rest = reference[2:-1].partition(":")
+    name, dash, default = rest.partition(":-")
+    if scheme == "file":
+        return f"file {rest}"
+    return None if dash and not default else f"environment variable {name}"
 
 
 def _replacement(match: re.Match[str], environ: Mapping[str, str], report: Callable[[str], None]) -> str:

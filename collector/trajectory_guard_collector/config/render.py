@@ -89,7 +89,7 @@ def shared_tokens(senders: Auth, people: Auth, place: str) -> Iterator[str]:
 
 
 def _tokens(auth: Auth) -> Iterator[str]:
-    yield from (token.get_secret_value() for token in auth.bearer_tokens)
+    yield from auth.fixed
     if auth.bearer_tokens_file is not None:
         yield from read_tokens(Path(auth.bearer_tokens_file))
 

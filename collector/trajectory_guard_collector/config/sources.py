@@ -117,7 +117,7 @@ def read_override(text: str) -> dict[str, Any]:
     {'telemetry': {'log_level': 'debug'}}
 
     Raises:
-        ConfigError: there is no ``=`` or no key.
+        ConfigError: there is no ``=``, no key or no value.
     """
     path, equals, value = text.partition("=")
     keys = path.strip().split(".")
@@ -125,6 +125,8 @@ def read_override(text: str) -> dict[str, Any]:
         raise ConfigError(f"{COMMAND_LINE} {text[:_SHOWN]}…: {NESTED}")
     if not equals or not all(keys):
         raise ConfigError(f"{COMMAND_LINE} {text}: expected key.path=value")
+    if not value.strip():  # as of a variable of the shell that is not set
+        raise ConfigError(f"{COMMAND_LINE} {text[:_SHOWN]}: no value; null leaves the key out")
     nested: Any = Text(value)
     for key in reversed(keys):
         nested = {key: nested}
