@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-SCOPE: Final = "trajectory_guard"
+from trajectory_guard.dialects.span import GUARD_SCOPE
+
+SCOPE: Final = GUARD_SCOPE
 SPAN_NAME: Final = "trajectory_guard.intervention"
 LOOP_SPAN_NAME: Final = "trajectory_guard.loop"
 LOGGER: Final = "trajectory_guard"

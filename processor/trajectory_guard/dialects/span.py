@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+GUARD_SCOPE: Final = "trajectory_guard"
+"""Scope of the guard's own spans. Other vendors' processors enter attributes in them as in any span that names a tool:
+no row may read them."""
 
 
 class CutOff(str):

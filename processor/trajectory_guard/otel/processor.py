@@ -266,6 +266,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
     def _end_interesting(
         self, span: ReadableSpan, view: SpanView, context: trace.SpanContext, parent: trace.SpanContext | None
     ) -> None:
+        if view.scope == telemetry.SCOPE:
+            return  # the guard's own, in which another vendor's processor may have entered the signs of a tool
         started = 0.0 if self._evaluated % _LATENCY_SAMPLE else time.perf_counter()
         keys = self._table.key_set(view.attributes)
         row = recognise_keys(view, keys) if keys.declared or keys.built_in else None
@@ -284,8 +286,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             if not may_show_input(view, self._table):
                 return
             step = model_call(view, partial(self._ancestors, span), usage, self._conversation_of, self._table)
-        verdict = self._evaluate(step, view, context, keys) if step is not None else None
-        if step is None or verdict is None:
+        if step is None or (verdict := self._evaluate(step, view, context, keys)) is None:
             return
         if self._content.without is not None and step.model_scope is None and not step.is_toolless:
             self._content.look(verdict, row.row.name if row is not None else "")
@@ -388,8 +389,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
     def _conversation_of(self, span: SpanView) -> str:
         if self.board.is_shared(span.trace_id):
             return span.trace_id
-        named = self._conversations.find(int(span.trace_id, 16))
-        return named or self.board.resolve_alias(span.trace_id)
+        return self._conversations.find(int(span.trace_id, 16)) or self.board.resolve_alias(span.trace_id)
 
     def _learn(self, span: ReadableSpan, view: SpanView, context: trace.SpanContext, keys: KeySet) -> Usage | None:
         """Learn what a span that is no tool call says of its trace. Returns the usage of a model call."""

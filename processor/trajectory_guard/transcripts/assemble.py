@@ -11,7 +11,7 @@ from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.steps import DENIED, INTERRUPTED, SUCCESS, Evidence, StepRecord
 from trajectory_guard.core.tracking.tables import NameTable
 from trajectory_guard.dialects.base import RESULT_KEYS, Dialect, first
-from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.span import GUARD_SCOPE, SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable, recognise, table_of
 from trajectory_guard.spans.content import is_object_repr
 from trajectory_guard.spans.duplicates import (
@@ -62,7 +62,8 @@ class _Assembly:
 
     def __init__(self, spans: Iterable[SpanView], table: DialectTable) -> None:
         self.table = table
-        self.by_id = {(span.trace_id, span.span_id): span for span in spans}
+        # In the guard's own spans another vendor's processor may have entered the signs of a tool.
+        self.by_id = {(span.trace_id, span.span_id): span for span in spans if span.scope != GUARD_SCOPE}
         self.spans = sorted(self.by_id.values(), key=lambda span: (span.start, span.span_id, span.trace_id))
         self.places: dict[tuple[str, str], Place] = {}
         self.conversations = _trace_conversations(self.spans, table)

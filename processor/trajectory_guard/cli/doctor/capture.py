@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from trajectory_guard import telemetry
 from trajectory_guard.cli.doctor.fixes import (
     AGENT,
     CONTENT,
@@ -68,7 +69,7 @@ class Capture:
 
 def look_at(spans: Iterable[SpanView]) -> Capture:
     """Read a set of spans."""
-    by_span = {(span.trace_id, span.span_id): span for span in spans}
+    by_span = {(span.trace_id, span.span_id): span for span in spans if span.scope != telemetry.SCOPE}
     kept = list(by_span.values())
     tools = [span for span in kept if (dialect := recognise(span)) is not None and dialect.tool_name(span) is not None]
     models = [span for span in kept if is_model_span(span)]
