@@ -139,6 +139,37 @@ def test_a_call_without_a_status_was_abandoned() -> None:
     )
 
 
+def strands_of_openinference(arguments: dict[str, Any], **more: str) -> SpanView:
+    """A call as OpenInference's processor leaves it: of a tool that takes a text, the input is that text alone."""
+    whole = json.dumps(arguments)
+    shown = {
+        "openinference.span.kind": "TOOL",
+        "tool.name": "send_message",
+        "tool.parameters": whole,
+        "input.value": arguments.get("text", whole),
+        "output.value": "Sent.",
+        "gen_ai.tool.status": "success",
+    }
+    return tool_view(args=None, result=None, extra={**STRANDS, **shown, **more})
+
+
+def test_messages_of_one_text_to_several_people_are_different_calls() -> None:
+    first, second = (
+        step_of(strands_of_openinference({"to": to, "text": "The shop is closed."})) for to in ("Ann", "Bo")
+    )
+    assert first.args == {"to": "Ann", "text": "The shop is closed."}
+    assert first.tool_args_hash != second.tool_args_hash
+    assert step_of(strands_of_openinference({"to": "Ann"})).args == {"to": "Ann"}
+    hidden = {"tool.parameters": "__REDACTED__", "input.value": "__REDACTED__"}
+    assert step_of(strands_of_openinference({"to": "Ann"}, **hidden)).args is None
+
+
+def test_parameters_of_other_spans_may_be_a_schema() -> None:
+    schema = {"tool.parameters": '{"type": "object"}', "openinference.span.kind": "TOOL", "tool.name": "search"}
+    assert step_of(span_view({**schema, "input.value": '{"q": 1}'})).args == {"q": 1}
+    assert step_of(tool_view('{"q": 1}', extra={**STRANDS, "tool.parameters": '{"type": "object"}'})).args == {"q": 1}
+
+
 # --- CrewAI --------------------------------------------------------------------------------------------------
 
 

@@ -42,11 +42,24 @@ def _is_abandoned(span: SpanView) -> bool:
 
 def _empty_result(span: SpanView) -> bool:
     """OpenInference's processor writes content as attributes of its own; it leaves an empty result out."""
-    return span.attributes.get("openinference.span.kind") == "TOOL" and span.attributes.get(_STATUS) == "success"
+    return _is_of_openinference(span) and span.attributes.get(_STATUS) == "success"
+
+
+def _is_of_openinference(span: SpanView) -> bool:
+    return span.attributes.get("openinference.span.kind") == "TOOL"
+
+
+def _all_arguments(span: SpanView, arguments: Any) -> Any:
+    """All arguments of a call. OpenInference's processor shows the ``text`` of a tool that takes one as all input.
+
+    Elsewhere ``tool.parameters`` may be the schema of the tool; here it is always the call's.
+    """
+    given = span.attributes.get("tool.parameters")
+    return given if isinstance(given, str) and given[:1] == "{" and _is_of_openinference(span) else arguments
 
 
 def _adjust(span: SpanView, raw: RawCall) -> RawCall:
-    arguments, result = raw.arguments, raw.result
+    arguments, result = _all_arguments(span, raw.arguments), raw.result
     answer = span.attributes.get(_ANSWER)
     for event in span.events:
         if event.name == "gen_ai.tool.message" and arguments is None:
