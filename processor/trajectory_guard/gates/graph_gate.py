@@ -44,6 +44,7 @@ from trajectory_guard.gates.messages import (
     is_guard_message,
     is_of_person,
     is_tool_message,
+    is_written_as_user,
     turn_of,
     with_shown,
 )
@@ -373,9 +374,9 @@ def something_happened(messages: Sequence[Any]) -> bool:
     if not messages:
         return False
     last = as_messages(messages[-1:])[0]
-    if getattr(last, "type", None) == "human" and isinstance(last.content, list):
+    if is_written_as_user(last) and isinstance(last.content, list):
         last = as_messages(messages[-MAX_LOOK_BACK:])[-1]  # what stands before it shows who has written it
-    return getattr(last, "type", None) != "human" or not is_of_person(last)
+    return not is_of_person(last)
 
 
 def as_messages(messages: Sequence[Any]) -> Sequence[Any]:
@@ -390,7 +391,7 @@ def as_messages(messages: Sequence[Any]) -> Sequence[Any]:
     if not _WHOLE.issuperset(map(type, messages)):  # as in few states
         messages = _converted(messages)
     for message in messages:
-        if message.content.__class__ is list and message.type == "human":  # as few are
+        if message.content.__class__ is list and is_written_as_user(message):  # as few are
             return with_shown(messages)
     return messages
 

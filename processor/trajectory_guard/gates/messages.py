@@ -84,7 +84,7 @@ def with_shown(messages: Sequence[Any]) -> Sequence[Any]:
     found = [
         at
         for at, one in enumerate(messages)
-        if one.content.__class__ is list and one.type == "human" and not is_guard_message(one) and _holds_more(one)
+        if one.content.__class__ is list and is_written_as_user(one) and not is_guard_message(one) and _holds_more(one)
     ]
     if not found:
         return messages
@@ -106,9 +106,15 @@ def _showing(answer: Any, shown: Sequence[Shown]) -> Any:
     return answer.model_copy(update={"content": [*own, *(block for one in reversed(shown) for block in one.content)]})
 
 
+def is_written_as_user(message: Any) -> bool:
+    """Whether a message has the role of the user, in LangChain's class for it or in that for a role of any name."""
+    kind = getattr(message, "type", None)
+    return kind == "human" or (kind == "chat" and message.role in ("user", "human"))
+
+
 def is_of_person(message: Any) -> bool:
     """Whether a message is one that a person wrote, as far as the graph state shows."""
-    return getattr(message, "type", None) == "human" and not is_guard_message(message) and not is_summary(message)
+    return is_written_as_user(message) and not is_guard_message(message) and not is_summary(message)
 
 
 def with_summaries(messages: Sequence[Any], turn: str, turns: Collection[str], known: Collection[str]) -> Sequence[Any]:
@@ -235,7 +241,7 @@ def turn_of(messages: Sequence[Any]) -> str | None:
 def _newest_of_person(messages: Sequence[Any]) -> int:
     """Position of the newest message that a person wrote, -1 if there is none."""
     for position in range(len(messages) - 1, -1, -1):
-        if getattr(messages[position], "type", None) == "human" and is_of_person(messages[position]):
+        if is_of_person(messages[position]):
             return position
     return -1
 

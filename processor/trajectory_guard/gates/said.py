@@ -14,6 +14,7 @@ from trajectory_guard.gates.messages import (
     content_text,
     is_answer,
     is_guard_message,
+    is_written_as_user,
     usage_of,
 )
 
@@ -63,7 +64,7 @@ def _row(messages: Sequence[Any], most: int) -> list[tuple[int, Any, str]]:
         if is_guard_message(message):
             if is_answer(message):  # a stop ended the run
                 break
-        elif kind in ("human", "tool"):
+        elif kind == "tool" or is_written_as_user(message):
             break
         elif kind == "ai":
             text = content_text(message.content)[:MAX_CHARS]
