@@ -46,6 +46,7 @@ from trajectory_guard.gates.message_form import Form
 from trajectory_guard.gates.messages import is_guard_message
 from trajectory_guard.gates.open_decisions import OpenDecisions
 from trajectory_guard.gates.own_keys import MEMORY, split_status
+from trajectory_guard.gates.state_keys import without_response
 
 Write = tuple[str, Any]
 
@@ -235,7 +236,8 @@ class GuardedAgent(Runnable[Any, Any]):
         gate = self._gate
         said = [gate.closing(decision, messages)]
         goto = END if gate.on_stop in ENDINGS else gate.on_stop
-        command: Command[Any] = Command(goto=goto, update={gate.messages_key: gate.written([*messages, *said], said)})
+        update = {gate.messages_key: gate.written([*messages, *said], said), **without_response(config, input)}
+        command: Command[Any] = Command(goto=goto, update=update)
         policy = getattr(self._plain, "trace_policy", None)  # what the node lets traces record; newer than 1.2.0
         stand_in = RunnableSeq(
             RunnableCallable(lambda state: command, trace=False),
