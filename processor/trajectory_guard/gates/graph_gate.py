@@ -33,6 +33,7 @@ from trajectory_guard.core.boundary import PERSON
 from trajectory_guard.core.policy import Level
 from trajectory_guard.gates.arguments import check_gate_arguments
 from trajectory_guard.gates.branches import as_begun, follow_branch, follow_branch_below, note_request
+from trajectory_guard.gates.call_ids import with_uses
 from trajectory_guard.gates.gate import Gate, GateDecision, current_trace
 from trajectory_guard.gates.langgraph_internals import CONFIG_KEY_CHECKPOINTER, CONFIG_KEY_TASK_ID
 from trajectory_guard.gates.loop_error import LoopDetectedError
@@ -390,6 +391,10 @@ def as_messages(messages: Sequence[Any]) -> Sequence[Any]:
     """
     if not _WHOLE.issuperset(map(type, messages)):  # as in few states
         messages = _converted(messages)
+    for message in messages:
+        if not message.id and message.type == "ai":  # as in few states
+            messages = with_uses(messages)
+            break
     for message in messages:
         if message.content.__class__ is list and is_written_as_user(message):  # as few are
             return with_shown(messages)

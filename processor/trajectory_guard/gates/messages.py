@@ -28,6 +28,7 @@ from trajectory_guard.core.steps import (
 )
 from trajectory_guard.core.text import SIGNATURE
 from trajectory_guard.core.tools import is_handoff
+from trajectory_guard.gates.call_ids import call_name
 from trajectory_guard.spans.content import as_text
 from trajectory_guard.spans.extract import tokens
 
@@ -395,7 +396,7 @@ def batch_in(message: Any) -> tuple[str, list[str]] | None:
 
 
 def _batch_label(message: Any) -> str:
-    return bounded_name(str(getattr(message, "id", None) or _tool_calls(message)[0].get("id")))
+    return bounded_name(str(getattr(message, "id", None) or call_name(_tool_calls(message)[0])))
 
 
 def answer_of(answer: Any) -> tuple[Outcome, str]:
@@ -428,7 +429,7 @@ def request_with(messages: Sequence[Any], call_id: Any) -> tuple[Any, dict[str, 
 
 def step_id_of(message: Any, call: dict[str, Any]) -> str:
     """The step id of a call. The call id alone is not enough: some models restart its numbering in every turn."""
-    found = f"{message.id}/{call.get('id')}" if getattr(message, "id", None) else str(call.get("id"))
+    found = f"{message.id}/{call.get('id')}" if getattr(message, "id", None) else call_name(call)
     return found if not found[MAX_NAME_CHARS:] else bounded_name(found)
 
 
