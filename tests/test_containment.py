@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -14,7 +15,9 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from trajectory_guard import TrajectoryGuardProcessor, apply_guard
 from trajectory_guard.config import GuardConfig
+from trajectory_guard.containment import contain
 from trajectory_guard.gates.integrity import IntegrityGate
+from trajectory_guard.gates.stagnation import StagnationGate
 from trajectory_guard.store import FlagBoard
 
 
@@ -125,3 +128,57 @@ def test_handlers_that_are_not_python_are_looked_past() -> None:
 
     run_guarded(board, state_of=fails)
     assert board.counts["errors.state_of"] > 0
+
+
+def failing(counts: Counter[str], where: str, text: str, *values: object, kind: str = "") -> None:
+    try:
+        raise RuntimeError("an error of the guard")
+    except RuntimeError:
+        contain(counts, where, text, *values, kind=kind)
+
+
+def test_each_text_is_logged_once_in_its_place(caplog: pytest.LogCaptureFixture) -> None:
+    """Several parts of the guard count their errors under one place, each with a text of its own."""
+    counts: Counter[str] = Counter()
+    for _ in range(3):
+        failing(counts, "quality", "messages could not be scored")
+        failing(counts, "quality", "a drop could not be published")
+        failing(counts, "gate", "error in a %s gate", "stagnation")
+        failing(counts, "gate", "error in a %s gate", "integrity")
+        failing(counts, "on_end", "error in %s", "on_end", kind="KeyError")
+        failing(counts, "on_end", "error in %s", "on_end", kind="ValueError")
+    assert [record.getMessage() for record in caplog.records] == [
+        "trajectory_guard: messages could not be scored (logged once)",
+        "trajectory_guard: a drop could not be published (logged once)",
+        "trajectory_guard: error in a stagnation gate (logged once)",
+        "trajectory_guard: error in a integrity gate (logged once)",
+        "trajectory_guard: error in on_end (logged once)",
+        "trajectory_guard: error in on_end (logged once)",
+    ]
+    assert counts == {"errors.quality": 6, "errors.gate": 6, "errors.on_end": 6}
+
+
+def test_texts_without_end_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    counts: Counter[str] = Counter()
+    for number in range(1_000):
+        failing(counts, "gate", f"error {number}")
+    assert len(caplog.records) < 100
+    assert counts["errors.gate"] == 1_000
+
+
+def test_a_gate_around_a_node_and_one_of_a_graph_both_say_what_failed(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both count under ``gate``, on one board."""
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("an error of the guard")
+
+    board = FlagBoard(GuardConfig())
+    monkeypatch.setattr(board, "take", fails)
+    run_guarded(board)
+    wrapped = StagnationGate(board=board).wrap(lambda state: {"draft": "one"}, text_extractor=fails)
+    wrapped({})
+    texts = [record.getMessage() for record in caplog.records]
+    assert texts.count("trajectory_guard: error in the gate, contained (logged once)") == 1
+    assert texts.count("trajectory_guard: error in a stagnation gate, contained (logged once)") == 1

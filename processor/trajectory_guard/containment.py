@@ -12,20 +12,41 @@ import sys
 import threading
 from collections import Counter
 from types import CodeType
+from typing import Final
 
 from trajectory_guard.logs import log_contained
 
+_MAX_LOGGED: Final = 64
+"""Texts that are logged for each table of counts: beyond, errors are only counted."""
+_LOGGED: Final = "logged_errors"
 
-def contain(counts: Counter[str], where: str, text: str) -> None:
+
+def contain(counts: Counter[str], where: str, text: str, *values: object, kind: str = "") -> None:
     """Count the exception that is being handled as an error in this place, and log the first one with this text.
+
+    Parameters:
+        values: for the ``%s`` in the text.
+        kind: where one text stands for several kinds of error, the first of each kind is logged.
 
     Raises:
         the exception again, if a signal handler of the application raised it.
     """
     let_through()
+    if is_first_error(counts, where, text, *values, kind):
+        log_contained(f"{text} (logged once)", *values, stacklevel=3)
+
+
+def is_first_error(counts: Counter[str], where: str, *text: object) -> bool:
+    """Count an error in a place; whether it is the first one there with this text, and has to be logged.
+
+    Several parts of the guard count their errors under one place, each with a text of its own.
+    """
     counts[f"errors.{where}"] += 1
-    if counts[f"errors.{where}"] == 1:
-        log_contained(f"{text} (logged once)", stacklevel=3)
+    logged: set[tuple[object, ...]] = vars(counts).setdefault(_LOGGED, set())  # lives as long as the counts
+    if (where, *text) in logged or len(logged) >= _MAX_LOGGED:
+        return False
+    logged.add((where, *text))
+    return True
 
 
 def let_through() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from trajectory_guard import telemetry
+from trajectory_guard.containment import is_first_error
 from trajectory_guard.core.fingerprints import text_digest
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.steps import StepRecord
@@ -51,11 +52,10 @@ def saved_state(status: Mapping[str, Any]) -> bytes | None:
 
 
 def note_unreadable(board: FlagBoard, what: str, trajectory: str, error: Exception) -> None:
-    """Count saved state that cannot be read. After an upgrade that is so in every open conversation: one warning says
-    it, and the others are in the log at DEBUG.
+    """Count saved state that cannot be read. After an upgrade that is so in every open conversation: one warning for
+    each kind of state says it, and the others are in the log at DEBUG.
     """
-    board.counts["errors.saved_state"] += 1
-    first = board.counts["errors.saved_state"] == 1
+    first = is_first_error(board.counts, "saved_state", what)
     _log.log(
         logging.WARNING if first else logging.DEBUG,
         "trajectory_guard: saved %s of %r ignored: %s; the guard goes on without it%s",

@@ -19,7 +19,7 @@ from opentelemetry import trace
 
 from trajectory_guard.callbacks import Intervention, notify
 from trajectory_guard.config import is_disabled
-from trajectory_guard.containment import let_through
+from trajectory_guard.containment import contain
 from trajectory_guard.core.certificates import Certificate
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.names import bounded_name
@@ -28,7 +28,6 @@ from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.gates.publishing import publish
 from trajectory_guard.locks import OwnedLock
-from trajectory_guard.logs import log_contained
 from trajectory_guard.otel.metrics import register_globally
 from trajectory_guard.runtime import shared_board
 from trajectory_guard.store import FlagBoard
@@ -74,7 +73,6 @@ class OutputGate(ABC, Generic[Memory]):
             raise ValueError(f"max_threads: at least 1, got {max_threads}")
         self._board = board
         self._threads: BoundedTable[str, Memory] = BoundedTable(max_threads)
-        self._errors = 0
         now_and_after_fork(self._renew_lock)
 
     def _renew_lock(self) -> None:
@@ -194,12 +192,7 @@ class OutputGate(ABC, Generic[Memory]):
             notify(board.config.on_intervention, due, board.counts)
 
     def _contain(self) -> None:
-        let_through()
-        self._errors += 1
-        board = self._used_board()
-        board.counts["errors.gate"] += 1
-        if self._errors == 1:
-            log_contained("error in a %s gate, contained (logged once)", self.name)
+        contain(self._used_board().counts, "gate", "error in a %s gate, contained", self.name)
 
 
 # --- nodes and threads -------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from trajectory_guard import telemetry
 from trajectory_guard.callbacks import Intervention, notify
 from trajectory_guard.config import GuardConfig, is_disabled
-from trajectory_guard.containment import let_through
+from trajectory_guard.containment import contain
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.steps import StepRecord, Usage
 from trajectory_guard.core.tracking.tables import BoundedTable, NameTable
@@ -27,7 +27,7 @@ from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import KeySet, RowKeys, recognise_keys
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.locks import HeldTooLongError, OwnedLock, holds_lock, patience
-from trajectory_guard.logs import log_contained, log_recovery, log_verdict
+from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.otel import ending
 from trajectory_guard.otel.callers import run_of_caller, views_in
 from trajectory_guard.otel.content_watch import ContentWatch
@@ -121,7 +121,6 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._passed: BoundedTable[int, trace.SpanContext] = BoundedTable(_MAX_PASSED)  # parents of ended model calls
         self._feed: SpendingFeed | None = None
         self._scores: ScoreFeed | None = None
-        self._reported: set[str] = set()
         self._content = ContentWatch(self.board)
         add_reporter(self.board)
         self.latency = register(meter_of(meter_provider), self.board)
@@ -493,8 +492,4 @@ class TrajectoryGuardProcessor(SpanProcessor):
 
     def _contain(self, where: str, error: Exception) -> None:
         """Count every error, log the first of each kind, raise none but that of a signal handler."""
-        let_through()
-        self.board.counts[f"errors.{where}"] += 1
-        if (kind := f"{where}:{type(error).__name__}") not in self._reported and len(self._reported) < 64:
-            self._reported.add(kind)
-            log_contained("error in %s, contained (logged once)", where)
+        contain(self.board.counts, where, "error in %s, contained", where, kind=type(error).__name__)
