@@ -195,7 +195,10 @@ class EntryTable:
         return flag.last if flag is not None else None
 
     def step_id(self, trajectory_id: str, index: int) -> str | None:
-        """Span id (16 hex digits) of a recent step, None if it is no longer remembered."""
+        """Span id of a recent step, or digits that stand for the id of one without a span: 16 hex digits.
+
+        None if it is no longer remembered.
+        """
         entry = self.find(trajectory_id)
         if entry is None:
             return None

@@ -95,7 +95,10 @@ ATTRIBUTES: Final = (
     ),
     Attribute(LOOP_SCORE, "double", "loop score after this step, 0 to max_score (5)"),
     Attribute(
-        LOOP_FIRST_STEP, "string", "span id of the first step of the loop; its index if the span id is forgotten"
+        LOOP_FIRST_STEP,
+        "string",
+        "span id of the first step of the loop; 16 hex digits that stand for a step without a span, which a gate has "
+        "read from messages; the step's index if either is forgotten",
     ),
     Attribute(INTERVENTION, "string", "OBSERVE, NUDGE or STOP"),
     Attribute(HEALTH, "double", "1 - score / max_score"),

@@ -19,7 +19,8 @@ def publish(verdict: Verdict, board: FlagBoard, *, redact: bool) -> None:
     log_verdict(verdict, redact=redact)
     if verdict.intervenes:
         spans = VerdictSpans(provider_for(board, span))
-        spans.emit(verdict, first_step=str(verdict.first_step), live_parent=span)
+        first = board.step_id(verdict.trajectory_id, verdict.first_step) or str(verdict.first_step)
+        spans.emit(verdict, first_step=first, live_parent=span)
     if board.reporter is not None:
         context = span.get_span_context()
         board.reporter.report(verdict, f"{context.trace_id:032x}" if context.is_valid else None)
