@@ -39,6 +39,7 @@ from trajectory_guard.cli.demo.scripted import ScriptedChatModel
 from trajectory_guard.gates.budgets import BLOCKED_TEXT, REFUSED_TEXT
 from trajectory_guard.gates.remote import Caller, RemoteFlags
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
+from trajectory_guard.spending.answers import status_of
 from trajectory_guard.spending.budget import BudgetLevel
 from trajectory_guard_collector.app.service import Collector
 from trajectory_guard_collector.config.load import load_config
@@ -571,6 +572,18 @@ async def test_money_is_priced_and_a_model_without_a_price_is_named() -> None:
         assert await metric(collector, "trajectory_guard_spending_unpriced") == {("a-model-of-our-own",): 10}
 
 
+async def test_a_reply_names_some_models_without_a_price_and_the_number_of_the_others() -> None:
+    async with running(guard={"budgets": [{"scope": "service", "usd": 1.0}]}) as collector:
+        for first in range(0, 300, 100):
+            some = range(first, first + 100)
+            await send(collector, *(chat(f"{at}", (at, 1), model=f"own-{at}", at=at) for at in some))
+        found = await budget(collector, service="shop")
+    assert len(found["unpriced"]) == len(found["unpriced_here"]) == 20
+    assert found["unpriced"][:2] == ["own-299", "own-298"], "those with the most tokens"
+    assert found["unpriced_more"] == 300 - 20
+    assert status_of(found).to_plain()["unpriced_more"] == 300 - 20
+
+
 async def test_a_model_of_which_some_calls_name_their_cost_is_named_for_the_others() -> None:
     cost = {"gen_ai.usage.cost": 0.25}
     async with running(guard={"track_spending": True}) as collector:
@@ -678,7 +691,7 @@ def test_the_configuration_in_the_documentation_is_valid(tmp_path: Path) -> None
 
 
 def test_a_level_that_is_read_is_the_level_that_was_sent() -> None:
-    from trajectory_guard.spending.answers import plain_status, status_of
+    from trajectory_guard.spending.answers import plain_status
     from trajectory_guard.spending.budget import Budget, BudgetState
     from trajectory_guard.spending.ledger import Account
     from trajectory_guard.spending.spending import BudgetStatus

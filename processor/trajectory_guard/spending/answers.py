@@ -7,7 +7,7 @@ from typing import Any
 
 from trajectory_guard.spending.budget import Budget, BudgetLevel, BudgetState
 from trajectory_guard.spending.ledger import SCOPES, Account
-from trajectory_guard.spending.spending import BudgetStatus
+from trajectory_guard.spending.spending import MAX_NAMED, BudgetStatus
 
 
 def plain_status(status: BudgetStatus) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def plain_status(status: BudgetStatus) -> dict[str, Any]:
         budget, account, spent, unpriced = status.state
         found["budget"] = budget._asdict()
         found["account"] = account._asdict()
-        found |= {"spent": spent, "unpriced_here": list(unpriced)}
+        found |= {"spent": spent, "unpriced_here": list(unpriced[:MAX_NAMED])}
     return found
 
 
@@ -39,7 +39,8 @@ def status_of(plain: Mapping[str, Any]) -> BudgetStatus:
         if budget.scope not in SCOPES or budget.limit <= 0:
             raise ValueError(f"no budget: {plain['budget']!r}")
         state = BudgetState(budget, account, int(plain["spent"]), _names(plain.get("unpriced_here")))
-    return BudgetStatus(BudgetLevel(plain["level"]), state, bool(plain["is_new"]), _names(plain.get("unpriced")))
+    unpriced, more = _names(plain.get("unpriced")), int(plain.get("unpriced_more") or 0)
+    return BudgetStatus(BudgetLevel(plain["level"]), state, bool(plain["is_new"]), unpriced, more)
 
 
 def _names(plain: Any) -> tuple[str, ...]:
@@ -52,4 +53,5 @@ def stricter(one: BudgetStatus | None, other: BudgetStatus | None) -> BudgetStat
         return other if one is None else one
     strict = max(one, other, key=lambda status: (status.level.rank, status.state.used if status.state else -1.0))
     unpriced = tuple(dict.fromkeys((*one.unpriced, *other.unpriced)))
-    return strict._replace(is_new=one.is_new and other.is_new, unpriced=unpriced)
+    more = max(one.unpriced_more, other.unpriced_more)  # they may be the same models
+    return strict._replace(is_new=one.is_new and other.is_new, unpriced=unpriced, unpriced_more=more)

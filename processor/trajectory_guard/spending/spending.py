@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from trajectory_guard.config_keys import Mode
 
 MAX_WAITING: Final = 1_000
+MAX_NAMED: Final = 20
+"""Models without a price that a reply, a status or a log line names; of the others it has the number."""
 _AGENTS: Final = 1_024
 _RAISED: Final = 65_536
 _MODELS: Final = 256
@@ -100,12 +102,14 @@ class BudgetStatus(NamedTuple):
         state: that budget.
         is_new: nothing was spent in the trajectory so far.
         unpriced: models whose calls no budget in USD counts, because they have no price.
+        unpriced_more: how many of these a collector has not named.
     """
 
     level: BudgetLevel = BudgetLevel.NORMAL
     state: BudgetState | None = None
     is_new: bool = True
     unpriced: tuple[str, ...] = ()
+    unpriced_more: int = 0
 
     def within(self, mode: Mode) -> BudgetStatus:
         """With the highest level that ``mode`` lets a caller act on: any, a cheaper model, or nothing."""
@@ -117,7 +121,9 @@ class BudgetStatus(NamedTuple):
         if self.state is not None:
             found |= {"used": round(self.state.used, 4), "of": self.state.amount, "whose": self.state.whose}
         if self.unpriced:
-            found["unpriced"] = list(self.unpriced)
+            found["unpriced"] = list(self.unpriced[:MAX_NAMED])
+        if more := self.unpriced_more + len(self.unpriced[MAX_NAMED:]):
+            found["unpriced_more"] = more
         return found
 
 
@@ -316,7 +322,8 @@ class Spending:
 
     def _state(self, budget: Budget, account: Account) -> BudgetState:
         balance = self.balance(account)
-        unpriced = tuple(balance.unpriced) if budget.unit == USD else ()
+        tokens = balance.unpriced if budget.unit == USD else {}
+        unpriced = tuple(sorted(tokens, key=lambda model: -tokens[model]))
         self._name_unpriced(unpriced)
         state = BudgetState(budget, account, budget.spent(balance), unpriced)
         if account.scope != TRAJECTORY:  # ids of trajectories would be as many series
@@ -469,7 +476,8 @@ def alert_entry(alert: Alert) -> dict[str, Any]:
         "timestamp": datetime.now(timezone.utc).isoformat(), "event_type": "BUDGET_ALERT",
         "percent": alert.percent, "level": str(state.level), "scope": state.account.scope, "name": state.account.name,
         **({"tenant": state.account.tenant} if state.account.tenant else {}), "day": state.account.day,
-        "used": round(state.used, 4), "of": state.amount, "unpriced": list(state.unpriced),
+        "used": round(state.used, 4), "of": state.amount, "unpriced": list(state.unpriced[:MAX_NAMED]),
+        **({"unpriced_more": more} if (more := len(state.unpriced[MAX_NAMED:])) else {}),
     }  # fmt: skip
 
 
