@@ -138,6 +138,38 @@ async def test_own_error_is_retryable_and_counted(caplog: pytest.LogCaptureFixtu
         assert running.errors("receiver") == 1
 
 
+async def test_an_error_before_a_request_is_read_is_retryable_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """As over HTTP; gRPC itself would answer UNKNOWN, which tells senders to drop the batch."""
+    errors = [ZeroDivisionError("secret")]
+
+    def refuse() -> None:
+        if errors:
+            raise errors.pop()
+
+    async with grpc_server(refuse=refuse) as running:
+        error = await refusal(running)
+        assert (error.code(), error.details()) == (grpc.StatusCode.UNAVAILABLE, "internal error")
+        assert "ZeroDivisionError" in caplog.text
+        assert running.errors("receiver") == 1
+        assert running.total("otelcol_receiver_requests_total", transport="grpc", status="UNAVAILABLE") == 1
+        assert await send(running) == b""
+
+
+async def test_a_connection_with_too_many_requests_is_refused_and_does_not_wait() -> None:
+    recorder = Recorder()
+    recorder.gate.clear()
+    async with grpc_server(recorder, max_concurrent_requests=1) as running, channel_to(running) as channel:
+        first = channel.unary_unary(TRACES)(SPANS, timeout=20)
+        await eventually(lambda: recorder.waiting == 1)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await channel.unary_unary(TRACES)(SPANS, timeout=20)
+        recorder.gate.set()
+        assert await first == b""
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert trailer(caught.value, "google.rpc.retryinfo-bin") is not None
+    assert running.total("otelcol_receiver_requests_total", transport="grpc", status="RESOURCE_EXHAUSTED") == 1
+
+
 @pytest.mark.parametrize(
     ("signal", "response", "field"),
     [

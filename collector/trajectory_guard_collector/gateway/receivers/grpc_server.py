@@ -32,6 +32,7 @@ from trajectory_guard_collector.otlp.replies import (
     status,
 )
 from trajectory_guard_collector.otlp.signals import Signal
+from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 _TRANSPORT: Final = "grpc"
@@ -42,6 +43,9 @@ _MIN_PING_INTERVAL_MS: Final = 10_000
 _CUT_OFF: Final = "too_large_or_cut_off"
 _CUT_OFF_S: Final = 1.0
 """Seconds within which gRPC ends a request of which it has passed on nothing; else its sender has sent nothing."""
+_REFUSED_AT_ONCE: Final = 64
+"""Requests of a connection that are being refused while ``max_concurrent_requests`` are in progress."""
+_MOST: Final = 2**31 - 1
 _LOOKAHEAD: Final = 1 << 18
 """Bytes of a request that its sender may send before it is read: usual batches need no second round trip."""
 
@@ -132,6 +136,10 @@ class GrpcServer:
             rejected = await self._handler.submit(signal, data, via=_header(context, HEADER))
         except RefusedError as refusal:
             return await self._refuse(context, refusal)
+        except Exception:  # the service continues, and the sender keeps the batch, which UNKNOWN would make it drop
+            logger.exception("grpc: a request for %s failed", signal.grpc_service)
+            self._metrics.add(catalogue.ERRORS, where="receiver")
+            return await self._refuse(context, UnavailableError("internal error"))
         count_request(self._metrics, _TRANSPORT, "OK")
         return export_response(signal, rejected).SerializeToString()
 
@@ -189,7 +197,8 @@ def _options(config: GrpcReceiver) -> list[tuple[str, int]]:
     keepalive, age_s = config.keepalive, config.keepalive.max_connection_age_s
     options = [
         ("grpc.max_receive_message_length", int(config.max_recv_msg_size_mib * _MIB)),
-        ("grpc.max_concurrent_streams", config.max_concurrent_requests),
+        # More than the handler takes at a time: gRPC lets the sender wait at its own limit, and says nothing to it.
+        ("grpc.max_concurrent_streams", min(config.max_concurrent_requests + _REFUSED_AT_ONCE, _MOST)),
         ("grpc.max_allowed_incoming_connections", config.max_connections),
         ("grpc.max_connection_idle_ms", milliseconds(keepalive.max_connection_idle_s)),
         ("grpc.keepalive_time_ms", milliseconds(keepalive.time_s)),
