@@ -367,6 +367,46 @@ def test_calls_within_a_tool_that_only_its_name_shows_are_its_own(tracer: Any) -
     assert shared_board().read(CONVERSATION).steps == 6 * (4 + 1)
 
 
+def search_with_openlit_and_openinference(provider: TracerProvider, arguments: dict[str, Any]) -> None:
+    """A call of Agno or smolagents: OpenLIT's span around OpenInference's says nothing before it ends."""
+    outer, inner = (provider.get_tracer(f"{one}.instrumentation.smolagents") for one in ("openlit", "openinference"))
+    shown = {"gen_ai.tool.call.arguments": json.dumps(arguments)} if arguments else {}
+    with outer.start_as_current_span("execute_tool search") as span:
+        with inner.start_as_current_span("search", attributes={"openinference.span.kind": "TOOL"}) as one:
+            one.set_attributes(
+                {"tool.name": "search", "input.value": json.dumps(arguments), "output.value": "No results"}
+            )
+        span.set_attributes(
+            {
+                "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search", **shown,
+                "gen_ai.tool.call.result": "No results",
+            }
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", [{"q": "x"}, {}])
+def test_two_spans_of_one_call_are_one_step_of_its_agent(provider: TracerProvider, arguments: dict[str, Any]) -> None:
+    seen = []
+    with inside(agent(provider.get_tracer("app"), "a"), ends=True):
+        for _ in range(5):
+            search_with_openlit_and_openinference(provider, arguments)
+            seen.append(taken())
+    assert seen[:3] == ["OBSERVE", "OBSERVE", "N"]
+    assert seen[-1] == "STOP"
+    assert shared_board().read(CONVERSATION).steps == 5
+
+
+def test_a_name_that_several_tools_have_shows_none_of_them(tracer: Any, provider: TracerProvider) -> None:
+    """Calls within such a span are its own: it may call another tool than they do."""
+    for tool in ("fetch", "search"):
+        with provider.get_tracer("other").start_as_current_span("tool") as span:
+            span.set_attributes({"openinference.span.kind": "TOOL", "tool.name": tool, "session.id": CONVERSATION})
+    for _ in range(6):
+        with provider.get_tracer("other").start_as_current_span("tool"):
+            search_in_vain(tracer)
+    assert taken() == "OBSERVE"
+
+
 def test_a_name_that_other_spans_have_too_shows_no_tool(tracer: Any) -> None:
     """A node of a graph with the name of the tool that it calls."""
     with written_at_the_end(tracer, "fetch", "CHAIN"), written_at_the_end(tracer, "fetch"):

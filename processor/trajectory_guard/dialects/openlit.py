@@ -3,8 +3,8 @@
 Of the OpenAI Agents SDK it presents everything as an agent that is neither a model call nor a tool: runs, turns, and
 hand-offs, which name their agents when they end; of smolagents each step. A tool of smolagents that raised leaves a
 span with nothing but the exception, whose text names the arguments. The nodes of Pydantic AI that call tools are
-written as one tool with the name of the model. Of Agno it leaves out arguments and results that are empty, and writes
-the text of an error as its class.
+written as one tool with the name of the model. Of Agno and smolagents it leaves out arguments and results that are
+empty, and of Agno it writes the text of an error as its class.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _tool_name(span: SpanView) -> str | None:
 def _adjust(span: SpanView, raw: RawCall) -> RawCall:
     if span.scope == _SMOLAGENTS and span.status == "error" and raw.arguments is None:
         return _raised(span, raw)
-    if span.scope == _AGNO:
+    if span.scope == _AGNO or (span.scope == _SMOLAGENTS and span.status != "error"):
         raw = _completed(span, raw)
     try:
         UUID(str(raw.call_id))

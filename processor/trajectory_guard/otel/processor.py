@@ -271,7 +271,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         keys = self._table.key_set(view.attributes)
         row = recognise_keys(view, keys) if keys.declared or keys.built_in else None
         step = self._step(view, row, keys, parent) if row is not None else None
-        self._tools.learn(view, is_tool=row is not None)
+        self._tools.learn(view, None if row is None else step.tool_name if step is not None else "")
         if step is None and keys.handoffs:
             step = read_handoff(view, keys, partial(self._ancestors, span), self._conversation_of, self._table)
         if step is None:

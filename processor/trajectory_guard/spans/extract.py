@@ -191,7 +191,7 @@ def read_known_step(
         batch,
         None,
         None,
-        named_instance(span, above, table, known, metadata),
+        named_instance(span, above, table, known, metadata, name),
         stated is not None,
         task=task,
     )

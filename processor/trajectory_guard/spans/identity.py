@@ -34,19 +34,25 @@ class ToolSpanNames:
     """
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[str, str], bool] = {}
+        self._seen: dict[tuple[str, str], str | None] = {}
 
-    def learn(self, span: SpanView, *, is_tool: bool) -> None:
-        """Take note of a span that has ended. Of too many names all are forgotten."""
+    def learn(self, span: SpanView, tool: str | None) -> None:
+        """Take note of a span that has ended. Of too many names all are forgotten.
+
+        Parameters:
+            tool: the name of the tool, "" if the span is that of a tool and does not count; None if it is that of none.
+        """
         name = (span.scope, span.name)
-        known = self._seen.get(name)
-        if known is None or (known and not is_tool):
+        if name not in self._seen:
             if len(self._seen) >= _MAX_SPAN_NAMES:
                 self._seen.clear()
-            self._seen[name] = is_tool
+            self._seen[name] = tool
+        elif tool != "" and (known := self._seen.get(name)) is not None and tool != known:
+            self._seen[name] = None if tool is None else ""  # no tool, or several under one name
 
-    def __contains__(self, span: SpanView) -> bool:
-        return self._seen.get((span.scope, span.name), False)
+    def tool_of(self, span: SpanView) -> str | None:
+        """The tool that the name of a span shows, "" if it may be one of several; None if it shows none."""
+        return self._seen.get((span.scope, span.name))
 
 
 class LiveView(SpanView):
@@ -55,19 +61,20 @@ class LiveView(SpanView):
     Attributes:
         table: the table with which the answers were found.
         answers: by the function that was asked.
-        has_tool_name: it says nothing of what it is yet, and has the name of a tool.
+        tool: the tool that its name shows, as ``ToolSpanNames`` has learned it, while nothing else says what it is.
     """
 
     table: DialectTable | None = None
     answers: dict[Any, Any]
-    has_tool_name: bool = False
+    tool: str | None = None
 
     @classmethod
     def of(cls, view: SpanView, table: DialectTable, tools: ToolSpanNames | None = None) -> LiveView:
         """The view of a span that has not ended."""
         live = cls(*view)
         live.table, live.answers = table, {}
-        live.has_tool_name = tools is not None and table.markers.isdisjoint(view.attributes) and view in tools
+        if tools is not None and table.markers.isdisjoint(view.attributes):
+            live.tool = tools.tool_of(view)
         return live
 
 
@@ -326,14 +333,20 @@ def instance_of(span: SpanView, ancestors: Sequence[SpanView], table: DialectTab
 
 
 def named_instance(
-    span: SpanView, ancestors: Sequence[SpanView], table: DialectTable, known: KeySet, metadata: Mapping[str, Any]
-) -> str | None:
-    """As ``instance_of``, for a span whose key set and metadata are known."""
+    span: SpanView, ancestors: Sequence[SpanView], table: DialectTable, known: KeySet, metadata: Mapping[str, Any],
+    tool: str = "",
+) -> str | None:  # fmt: skip
+    """As ``instance_of``, for a span whose key set and metadata are known.
+
+    Parameters:
+        tool: the name of the tool that the span calls. A live span of another instrumentation around it whose name
+            shows the same one is of the same call, and will say so when it ends.
+    """
     graph = _graph_around(span, known, metadata) if metadata or known.namespace_keys else ""
     for one in ancestors:  # as ``nearest_instance``, without the calls that it would cost at each step
         label = _own_label(one, table)
         if label is None:
-            if one.__class__ is LiveView and one.has_tool_name and not graph:
+            if one.__class__ is LiveView and one.tool is not None and not graph and not _is_around(one, span, tool):
                 return one.span_id
             continue
         if label is _IN_TOOL:
@@ -345,6 +358,11 @@ def named_instance(
             return found[1] if found is not None else None
         return label or _resumed(one, ancestors, table)
     return graph or None
+
+
+def _is_around(outer: LiveView, span: SpanView, tool: str) -> bool:
+    """Whether a live span that only its name shows to be a tool's is of the same call, by another instrumentation."""
+    return bool(tool) and outer.tool == tool and outer.scope != span.scope
 
 
 def _graph_around(span: SpanView, known: KeySet, metadata: Mapping[str, Any]) -> str:
