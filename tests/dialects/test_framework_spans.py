@@ -210,6 +210,17 @@ def test_only_a_refusal_stands_for_a_call() -> None:
     assert (refused.outcome_type, refused.call_id, refused.args) == ("denied", "c1", None)
 
 
+@pytest.mark.parametrize("named", ['"save"', "save", "<fully masked due to failed mask function>", None])
+def test_langfuse_names_a_tool_of_haystack_in_its_metadata(named: str | None) -> None:
+    attributes = {
+        "langfuse.observation.type": "tool", "langfuse.observation.input": '{"key": "a"}',
+        "langfuse.observation.output": "Saved.", "langfuse.observation.metadata.haystack.tool.name": named,
+    }  # fmt: skip
+    step = step_of(span_view(attributes, "tool - save", scope="langfuse-sdk"))
+    assert step.tool_name == ("save" if named in ("save", '"save"') else "tool - save")
+    assert (step.args, step.result) == ({"key": "a"}, "Saved.")
+
+
 def test_an_empty_text_that_java_writes_without_a_value_is_an_empty_result() -> None:
     span = tool_view()
     assert (

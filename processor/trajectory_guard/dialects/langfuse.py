@@ -1,14 +1,27 @@
-"""Langfuse SDK 3 to 5: LangChain callback handler and ``@observe(as_type="tool")``. The span name is the tool."""
+"""Langfuse SDK 3 to 5: LangChain callback handler and ``@observe(as_type="tool")``. The span name is the tool.
+
+Its tracer for Haystack puts "tool - " before it, and writes the name alone into the metadata, as JSON text.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from trajectory_guard.dialects.base import Dialect, Identity, Messages, ModelCalls, RawUsage, first, json_object
+from trajectory_guard.dialects.base import (
+    Dialect,
+    Identity,
+    Messages,
+    ModelCalls,
+    RawUsage,
+    first,
+    json_object,
+    json_text,
+)
 from trajectory_guard.dialects.span import SpanView
 
 _TYPE: Final = "langfuse.observation.type"
+_OF_HAYSTACK: Final = "langfuse.observation.metadata.haystack.tool.name"
 _INPUT: Final = ("input", "input_tokens", "prompt_tokens")
 _OUTPUT: Final = ("output", "output_tokens", "completion_tokens")
 """Langfuse's own names, and those of OpenAI's APIs, which its wrapper of the client hands through."""
@@ -16,6 +29,12 @@ _OUTPUT: Final = ("output", "output_tokens", "completion_tokens")
 
 def _matches(span: SpanView) -> bool:
     return span.attributes.get(_TYPE) == "tool"
+
+
+def _tool_name(span: SpanView) -> str | None:
+    named = span.attributes.get(_OF_HAYSTACK)
+    name = json_text(named) or named
+    return name if name and isinstance(name, str) and span.name.endswith(name) else span.name or None  # masked or not
 
 
 def _is_agent(span: SpanView) -> bool:
@@ -60,6 +79,7 @@ LANGFUSE = Dialect(
     name="langfuse",
     matches=_matches,
     markers=(_TYPE,),
+    tool_name=_tool_name,
     arguments=("langfuse.observation.input",),
     results=("langfuse.observation.output",),
     failed_when={"langfuse.observation.level": "ERROR"},
