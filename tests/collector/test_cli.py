@@ -240,6 +240,15 @@ def test_a_signal_while_modules_are_loaded_is_a_graceful_stop(tmp_path: Path, lo
     assert command("validate", environ={"PYTHONPATH": path}).returncode != 0  # it does not serve
 
 
+def test_a_proxy_that_cannot_be_used_is_one_line_and_status_2() -> None:
+    exporter = "exporters={otlphttp: {endpoint: 'http://127.0.0.1:9'}}"
+    done = command("run", "--set", exporter, environ={"HTTP_PROXY": "foo://bar", "http_proxy": "foo://bar"})
+    assert done.returncode == 2
+    [line] = [one for one in done.stderr.splitlines() if not one.startswith("{")]
+    assert line.startswith("trajectory-guard-collector: exporters.otlphttp: the environment names a proxy")
+    assert "HTTP_PROXY" in line
+
+
 class Process:
     """A service under ``serve`` in a process of its own."""
 

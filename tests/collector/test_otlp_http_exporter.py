@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
+import sys
 import time
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
@@ -31,13 +33,42 @@ from tests.collector.backends import (
     status,
 )
 from trajectory_guard_collector.errors import UnavailableError
-from trajectory_guard_collector.gateway.exporters import otlp_http
+from trajectory_guard_collector.gateway.exporters import build_exporters, otlp_http
 from trajectory_guard_collector.gateway.exporters.otlp_http import MAX_REPLY_BYTES, signal_urls
 from trajectory_guard_collector.otlp.signals import Signal
+from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 
 def http(backend: HttpBackend, **section: Any) -> dict[str, Any]:
     return {"endpoint": backend.endpoint, **section}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "reason"),
+    [
+        ("ALL_PROXY", "socks5://me:hunter2@127.0.0.1:1080", "socksio"),
+        ("http_proxy", "http://[::1", "not a valid URL"),
+        ("HTTPS_PROXY", "http://me:hunter2/@host", "not a valid URL"),
+        ("HTTP_PROXY", "foo://hunter2@bar", "scheme"),
+        ("NO_PROXY", "http://[::1", "not a valid URL"),
+    ],
+)
+@pytest.mark.parametrize("name", ["otlphttp/a", "langfuse"])
+def test_a_proxy_variable_that_cannot_be_used_is_a_mistake_of_the_environment(
+    name: str, variable: str, value: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for one in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(one, raising=False)
+        monkeypatch.delenv(one.lower(), raising=False)
+    monkeypatch.setenv(variable, value)
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    keys = {"public_key": "pk", "secret_key": "sk", "scores": {"enabled": False}} if name == "langfuse" else {}
+    with pytest.raises(ValueError, match=rf"\Aexporters\.{name}: .*{variable}.*{reason}") as caught:
+        build_exporters(
+            settings({name: {"endpoint": "http://127.0.0.1:9", **keys}}).exporters,
+            ThrottledLog(logging.getLogger(__name__)),
+        )
+    assert "hunter2" not in str(caught.value)
 
 
 async def test_every_signal_arrives_byte_for_byte_at_its_path():

@@ -25,7 +25,7 @@ def langfuse_exporter(name: str, config: ExporterConfig, log: ThrottledLog) -> O
         log: for replies that cannot be read.
 
     Raises:
-        ValueError: a key is missing; names it.
+        ValueError: a key is missing, or as by ``OtlpHttpExporter``; names it.
     """
     missing = [key for key in ("public_key", "secret_key") if getattr(config, key) is None]
     if missing or config.public_key is None or config.secret_key is None:

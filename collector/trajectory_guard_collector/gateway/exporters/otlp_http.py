@@ -23,6 +23,7 @@ from trajectory_guard_collector.gateway.exporters.base import (
     PermanentExportError,
     RetryableExportError,
 )
+from trajectory_guard_collector.gateway.exporters.proxies import check_proxies
 from trajectory_guard_collector.gateway.exporters.replies import error_text, is_page, read_reply
 from trajectory_guard_collector.gateway.hops import HEADER
 from trajectory_guard_collector.otlp.signals import Batch, Signal
@@ -51,7 +52,7 @@ class OtlpHttpExporter:
         via: names the collectors that a request of a signal has passed.
 
     Raises:
-        ValueError: a TLS file cannot be used; names the key.
+        ValueError: a TLS file cannot be used, or a proxy that the environment names; names the key or the variable.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class OtlpHttpExporter:
         self._headers.update(headers or {})
         self._headers.update((key.lower(), value.get_secret_value()) for key, value in config.headers.items())
         self._tls = client_context(name, config.tls)
+        check_proxies(name, self._tls)
         self._client: httpx.AsyncClient | None = None
 
     async def start(self) -> None:
