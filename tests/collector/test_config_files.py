@@ -513,3 +513,12 @@ def test_the_mark_that_windows_editors_write_is_no_content(tmp_path: Path, name:
     file = tmp_path / name
     file.write_bytes(b"\xef\xbb\xbf" + text.encode())
     assert load_config([str(file)], {}).shutdown_timeout_s == 7
+
+
+@pytest.mark.parametrize(
+    "key", ["memory_limiter.check_interval_s", "trajectories.snapshot_interval_s", "trajectories.reorder_s"]
+)
+def test_an_interval_that_would_occupy_a_core_is_refused(tmp_path: Path, key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{key}: .*0\.01.*, got '1e-6'"):
+        load(tmp_path, "", None, f"{key}=1e-6")
+    load(tmp_path, "", None, f"{key}=0.01")

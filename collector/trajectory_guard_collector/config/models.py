@@ -43,6 +43,8 @@ Endpoint = Annotated[str, AfterValidator(is_endpoint)]
 Token = Annotated[SecretStr, AfterValidator(is_token)]
 _LARGEST: Final = 2**31 - 1
 """Of any number: timers, sizes in bytes and the options of gRPC take no much larger ones. In seconds it is 68 years."""
+_SHORTEST_S: Final = 0.01
+"""Of an interval at which the collector does something: a shorter one takes a whole core."""
 
 
 class Model(BaseModel):
@@ -326,7 +328,7 @@ class Queue(Model):
 class MemoryLimiter(Model):
     """Refuse data before memory runs out."""
 
-    check_interval_s: float = Field(default=1.0, gt=0.0)
+    check_interval_s: float = Field(default=1.0, ge=_SHORTEST_S)
     """Seconds between checks of the resident memory."""
     limit_mib: float = Field(default=0.0, ge=0.0)
     """Hard limit; 0 takes ``limit_percentage``."""
@@ -348,7 +350,7 @@ class Trajectories(Model):
 
     reorder_steps: int = Field(default=256, ge=8, le=65_536)
     """Steps of a trajectory that can still be put in order when older ones arrive late."""
-    reorder_s: float = Field(default=300.0, gt=0.0)
+    reorder_s: float = Field(default=300.0, ge=_SHORTEST_S)
     """Idle seconds after which that memory is freed; later steps are evaluated in order of arrival."""
     reorder_wait_s: float = Field(default=5.0, ge=0.0)
     """Longest time in seconds for which a step waits for earlier ones, if a service's spans arrive out of order."""
@@ -370,7 +372,7 @@ class Trajectories(Model):
     """Flagged trajectories remembered after their state was evicted."""
     separate_by: tuple[str, ...] = ("service.namespace", "deployment.environment.name")
     """Resource attributes that keep equal conversation ids apart; add ``service.name`` if services count their own."""
-    snapshot_interval_s: float = Field(default=10.0, gt=0.0)
+    snapshot_interval_s: float = Field(default=10.0, ge=_SHORTEST_S)
     """With storage: seconds between writes of changed trajectories."""
 
 
