@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
 
-from tests.collector.in_process import evaluate_in_process
+from tests.collector.in_process import RecordingBoard, evaluate_in_process
 from tests.helpers import capture, extract_step, span_view
 from trajectory_guard.core.policy import Level
 from trajectory_guard.dialects.base import Dialect, Identity
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, table_of
+from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 from trajectory_guard.transcripts.assemble import extract_steps
 
 ADK = "gcp.vertex.agent"
@@ -87,6 +89,31 @@ def team(vendor: str, names: Sequence[str], calls: int) -> list[SpanView]:
                 span_view(tool, "search", span_id=f"{at + 1:08x}{call + 1:08x}", parent_id=own, start=start, end=start + 0.005, scope=scope)
             )  # fmt: skip
     return spans
+
+
+def test_runs_of_smolagents_that_openlit_names_when_they_end_are_told_apart() -> None:
+    """Ten runs of one agent below one span: each looks up the same thing once, in a step of its own."""
+    board, provider = RecordingBoard(), TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(TrajectoryGuardProcessor(board=board, tracer_provider=TracerProvider()))
+    tracer = provider.get_tracer("openlit.instrumentation.smolagents")
+    run = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "main"}
+
+    def run_once(calls: int) -> None:
+        with tracer.start_as_current_span("invoke_agent main") as agent:
+            for at in range(calls):
+                with tracer.start_as_current_span(f"invoke_agent main step_{at + 1}") as step:
+                    with tracer.start_as_current_span("execute_tool search") as call:
+                        call.set_attributes(SEMCONV_TOOL)
+                    step.set_attributes(run)
+            agent.set_attributes(run)
+
+    batch = provider.get_tracer("app").start_as_current_span("batch", attributes={"gen_ai.conversation.id": "c"})
+    with batch:
+        for _ in range(10):
+            run_once(1)
+        run_once(5)
+    found = [verdict.level for verdict in board.verdicts.values()]
+    assert found == [Level.OBSERVE] * 12 + [Level.NUDGE, Level.NUDGE, Level.STOP]
 
 
 def levels(spans: Sequence[SpanView]) -> list[Level]:

@@ -22,6 +22,7 @@ _PYDANTIC_AI: Final = "openlit.instrumentation.pydantic_ai"
 _AGNO: Final = "openlit.instrumentation.agno"
 _FROM: Final = "gen_ai.agent.source"
 _TOOL: Final = "execute_tool "
+_AGENT: Final = "invoke_agent "
 _STEP: Final = re.compile(r" step_\d{1,9}\Z")
 _RAISED: Final = re.compile(
     r"\AError executing tool '[^'\n]{1,200}' with arguments (?P<given>\{.{0,20000}?\}): (?P<error>.*)", re.DOTALL
@@ -80,6 +81,13 @@ def _no_agent(span: SpanView) -> bool:
     return span.scope == _SMOLAGENTS and _STEP.search(span.name) is not None
 
 
+def _agent_by_span_name(span: SpanView) -> str | None:
+    """A run of smolagents says nothing but its name before it ends. Of a step, the run around it is the agent."""
+    if span.scope != _SMOLAGENTS or not span.name.startswith(_AGENT) or _no_agent(span):
+        return None
+    return span.name.removeprefix(_AGENT)
+
+
 def _handed_to(span: SpanView) -> str | None:
     return text_or_empty(span.attributes.get("gen_ai.agent.name")) if span.scope == _SDK else None
 
@@ -91,6 +99,12 @@ OPENLIT = Dialect(
     scopes=("openlit",),
     tool_name=_tool_name,
     adjust=_adjust,
-    identity=Identity(no_agent=_no_agent, handed_by=(_FROM,), handed_to=_handed_to, handoff_markers=(_FROM,)),
+    identity=Identity(
+        no_agent=_no_agent,
+        agent_by_span_name=_agent_by_span_name,
+        handed_by=(_FROM,),
+        handed_to=_handed_to,
+        handoff_markers=(_FROM,),
+    ),
     messages=Messages(in_family=_in_family),
 )
