@@ -398,7 +398,7 @@ def test_an_error_in_scoring_is_contained(server: Langfuse) -> None:
     app = Guarded(server)
     app.board.reporter = object()  # type: ignore[assignment]
     app.run(3)
-    assert app.board.counts["errors.on_end"] == 3, "the weak signal, the nudge, and the guard's own span"
+    assert app.board.counts["errors.on_end"] == 2, "the weak signal and the nudge"
     assert app.board.read("c").level.value == "NUDGE"
 
 

@@ -115,7 +115,10 @@ def is_written_as_user(message: Any) -> bool:
 
 def is_of_person(message: Any) -> bool:
     """Whether a message is one that a person wrote, as far as the graph state shows."""
-    return is_written_as_user(message) and not is_guard_message(message) and not is_summary(message)
+    kind = getattr(message, "type", None)
+    if kind != "human" and not (kind == "chat" and is_written_as_user(message)):  # as most are neither
+        return False
+    return not is_guard_message(message) and not is_summary(message)
 
 
 def with_summaries(messages: Sequence[Any], turn: str, turns: Collection[str], known: Collection[str]) -> Sequence[Any]:
