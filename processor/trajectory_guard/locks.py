@@ -36,7 +36,7 @@ class HeldTooLongError(RuntimeError):
 
 
 class _Held(threading.local):
-    """Of one thread.
+    """What the current thread holds.
 
     Attributes:
         outermost: the lock that it entered first. It is the last to be left: if the thread has left it, it holds none.

@@ -127,7 +127,7 @@ class Pipeline:
             try:
                 await self._delivery.deliver(self._unsent[0])
             except RefusedError as rejection:
-                _log.warning("guard spans wait for the next attempt: %s", rejection.message)
+                _log.warning("guard spans are kept for the next attempt: %s", rejection.message)
                 return
             self._count(catalogue.OUTGOING, self._unsent.popleft().items)
 

@@ -42,7 +42,7 @@ from trajectory_guard_collector.telemetry.line_writer import FLUSH_S, MAX_MIB
 Endpoint = Annotated[str, AfterValidator(is_endpoint)]
 Token = Annotated[SecretStr, AfterValidator(is_token)]
 _LARGEST: Final = 2**31 - 1
-"""Of any number: timers, sizes in bytes and the options of gRPC take no much larger ones. In seconds it is 68 years."""
+"""The upper bound of every number: timers, sizes in bytes and the options of gRPC take none that is much larger."""
 _SHORTEST_S: Final = 0.01
 """Of an interval at which the collector does something: a shorter one takes a whole core."""
 

@@ -1,8 +1,8 @@
 """Records of flags: all that ``GET /v1/flags/{trajectory}`` needs of a trajectory, written by the worker that holds it.
 
-A record is written where the answer to a gate changes: with every change of a trajectory on which a nudge, a stop or a
-flag by hand stands, and of the others when they begin, get a further name, or nothing stands any more. Each reader
-reads all of them, so that a healthy agent must not cost one a step.
+The worker writes a record when the reply to a gate changes: at every change of a trajectory that has a nudge, a stop or
+a flag by hand; of any other one only when it begins, gets a further name, or loses its last flag. Each reader reads all
+records, so a healthy agent must not cost one a step.
 """
 
 from __future__ import annotations

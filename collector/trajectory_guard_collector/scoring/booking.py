@@ -1,4 +1,4 @@
-"""Books model calls in a ledger: the booking hangs on the operations that identification calls.
+"""Books model calls in a ledger, by wrapping the operations that identification calls.
 
 A request becomes one transaction. Spans arrive in any order, so that a call that was booked may turn out to be another
 agent's, another trajectory's, or a second report of a call: each is a change of the ledger, and the sums are those that

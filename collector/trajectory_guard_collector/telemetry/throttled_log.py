@@ -1,4 +1,4 @@
-"""Log lines about a failing backend: one a minute and kind, with a count."""
+"""Log lines at a limited rate: the first of each kind, then one a minute with the count of those left out."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from trajectory_guard.http_requests import open_url
 from trajectory_guard.own_threads import within
 
 _TIMEOUT_S: Final = 10.0
-"""Of the whole request, however slowly the reply comes."""
+"""Seconds for the whole request, however slowly the reply comes."""
 _MAX_BYTES: Final = 1 << 20
 _MAX_REASON_CHARS: Final = 400
 _WHERE: Final = "--collector is the base URL of the collector's telemetry.endpoint, such as http://localhost:8888"

@@ -21,7 +21,7 @@ from trajectory_guard.core.written import figures_of
 _ENOUGH: Final = 5  # behind the first failure of the call, of which nothing is kept
 _MAX_CHARS: Final = 4_096
 MAX_FIGURES: Final = 12
-"""Of a message with more, such as a long log, too little is known."""
+"""Messages with more figures, such as long logs, are not compared."""
 _MIN_WRITTEN_CHARS: Final = 3
 """A single digit may have been written anywhere."""
 _IN_WORD: Final = r"[^\s,;:{}\[\]\"'()|=]"

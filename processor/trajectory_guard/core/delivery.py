@@ -24,7 +24,7 @@ _WORD: Final = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _INTEGER: Final = re.compile(r"[^\W\d]{0,2}(\d{1,6})")
 _OPENING: Final = " \"'“„«(["
 _ENDS: Final = ("", ".", "!", "?", ":", "\n")
-"""Behind one of these a sentence begins, and a capital tells nothing."""
+"""A word behind one of these begins a sentence, so that its capital does not mark a name."""
 _DIGITS: Final = re.compile(r"\d+")
 _PASSING: Final = words("passing")
 _UNSPACED: Final = tuple(one for one in _PASSING | NEGATIONS if width(one) > len(one))

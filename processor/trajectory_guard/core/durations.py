@@ -173,4 +173,4 @@ _UNITS: Final = tuple(
         ("d(?!e)", 86_400.0),
     )
 )
-"""Of everything else, seconds are one."""
+"""Any other unit counts as seconds, with the factor 1."""

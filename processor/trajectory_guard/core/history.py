@@ -1,7 +1,7 @@
 """The last steps of a run as rings of 8-byte symbols, and the tokens and USD behind them.
 
-Byte strings keep a trajectory under 4 KiB and make every look-up one ``rfind`` in C; a list of step objects would
-be ten times the size and slower to search.
+Byte strings keep the history of a run small and make every look-up one ``rfind`` in C; a list of step objects would be
+ten times the size and slower to search.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def _length(parts: Iterable[int]) -> int:
 
 
 BRIEF: Final = "="
-"""Marks values among answers: equal ones tell nothing of the calls, but how the calls go on does."""
+"""Begins an answer that is a bare value. Equal values do not show that calls are related: their order does."""
 
 
 class Inquiry(Plain):

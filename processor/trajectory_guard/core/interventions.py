@@ -219,7 +219,7 @@ def _call(step: StepRecord, excerpt: bool) -> str:
 def args_excerpt(args: Any) -> str:
     """Arguments as a short text: JSON, or the bare value where the instrumentation dropped its name. Both ends stay.
 
-    Of a request of HTTP its method and address come first, and its headers not at all: they hold what opens a door.
+    Of an HTTP request, the method and the address come first. Headers are left out, because they may hold credentials.
     Passwords, keys and tokens are left out elsewhere too, where their names show them.
 
     >>> args_excerpt({"url": "/v3/pings?page=2", "method": "GET", "headers": {"Authorization": "Bearer tk"}})

@@ -91,11 +91,11 @@ class Scorer:
 
 VAIN_FOR: Final = 64
 VAIN_WITHIN: Final = 192
-"""Steps. Healthy runs were nudged six times at most, within 50 steps; loops without an end come back for hundreds."""
+"""Both in steps. Recorded healthy runs were nudged six times at most, within 50 steps; endless loops over hundreds."""
 _KEPT_GIVEN: Final = 30
 QUIET_STEPS: Final = 2
 LONGEST_LAP: Final = 6
-"""No rule knows a lap of more steps, so that as many and one without a finding lie outside the loop."""
+"""Steps of the longest lap that decides where a loop ends: one step more without a finding lies outside of it."""
 
 
 class Level(str, Enum):

@@ -33,7 +33,7 @@ def says_same(before: str, after: str) -> bool:
 
 
 def digest(text: str) -> str:
-    """Digest, hex, that equals that of every answer which says the same; others may have it, too."""
+    """Digest, hex, that all answers share which say the same; others may share it, too."""
     return text_digest(_template(mask_text(text[:MAX_CHARS])))
 
 

@@ -236,7 +236,7 @@ def _class_of(characters: str) -> bytes:
 
 _STRIDE: Final = 8
 _SAMPLED: Final = b"\1" * (MIN_CHARS // _STRIDE)
-"""Of a block every eighth character is looked at first: in most texts no stretch of them could be one."""
+"""Every eighth character is tested first: that rejects most texts without a full scan."""
 _SAMPLED_RUNS: Final = re.compile(_SAMPLED + b"+")
 _CLASSES: Final = (_class_of(f"{ascii_letters}{digits}_+/=\\\r\n-"), _class_of(f"{digits},{whitespace}"))
 """Letters of data, and those of a list of bytes."""

@@ -302,7 +302,7 @@ _HANDLE: Final = re.compile(
     r"(?<=\[ref=)[a-z]{0,2}\d{1,6}(?:e\d{1,6})?(?=\])|(?<=\suid=)\d{1,6}_\d{1,6}\b"
     rf"|(?<=\[)\d{{1,6}}(?=\](?:<[a-z]| (?:{_ROLES})\b))"
 )
-"""Of Playwright, of Chrome's developer tools, of browser-use and of WebArena."""
+"""Handles of elements as Playwright, Chrome's developer tools, browser-use and WebArena print them."""
 _HANDLE_CHARS: Final = 16_384
 _HANDLES: Final = 256
 

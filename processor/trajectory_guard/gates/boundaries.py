@@ -87,7 +87,7 @@ def requests_in(messages: Sequence[Any], read: str) -> list[Request]:
 
 
 def _end_of(messages: Sequence[Any]) -> str:
-    """Stands for the newest model message that requests tools, and for the number of messages behind it."""
+    """A key of the newest model message that requests tools, and of the number of messages after it."""
     for behind in range(min(len(messages), MAX_LOOK_BACK)):
         message = messages[-1 - behind]
         if (first := first_request(message)) is not None:

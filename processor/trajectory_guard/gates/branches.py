@@ -178,7 +178,7 @@ def _follow_rewriting(board: FlagBoard, trajectory: str, messages: Sequence[Any]
 
 
 def _is_rewritten(messages: Sequence[Any], known: Collection[str]) -> bool:
-    """Whether no known call, and nothing that may stand for some, is behind the newest message of a person."""
+    """Whether the messages after a person's newest one hold neither a known call nor a summary of some."""
     requests = others = False
     for message in reversed(messages):
         if is_tool_message(message):

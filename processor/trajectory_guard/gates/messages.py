@@ -82,11 +82,8 @@ class Shown:
 
 def with_shown(messages: Sequence[Any]) -> Sequence[Any]:
     """``messages`` with ``Shown`` in place of those that follow the results of calls, and hold more than text."""
-    found = [
-        at
-        for at, one in enumerate(messages)
-        if one.content.__class__ is list and is_written_as_user(one) and not is_guard_message(one) and _holds_more(one)
-    ]
+    lists = [at for at, one in enumerate(messages) if one.content.__class__ is list and is_written_as_user(one)]
+    found = [at for at in lists if not is_guard_message(messages[at]) and _holds_more(messages[at])]
     if not found:
         return messages
     replaced = list(messages)

@@ -20,8 +20,8 @@ Writes = Iterable[tuple[str, Any]]
 class CacheWithoutGates(BaseCache[Any]):
     """A cache of an application that keeps the writes of its nodes, and none of a gate.
 
-    A visit in which the gate has nudged or stopped the agent is not kept: the agent did not answer on its own. Where
-    there is a hit, nothing is evaluated, and the next visit without one catches up.
+    A visit in which the gate has nudged or stopped the agent is not kept: the agent did not answer on its own. A hit
+    skips the evaluation; the next visit that misses the cache makes up for it.
     """
 
     def __init__(self, inner: BaseCache[Any]) -> None:

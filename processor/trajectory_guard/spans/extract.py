@@ -61,7 +61,7 @@ from trajectory_guard.spans.identity import (
 
 MAX_RESULT_CHARS: Final = 1_000_000
 _WITHHELD: Final = "Error details are redacted."
-"""How the OpenAI Agents SDK ends the text of an error that it keeps to itself: that of any other error is the same."""
+"""The OpenAI Agents SDK ends the text of an error like this where it withholds details: all such errors look equal."""
 STATE_KEY: Final = "trajectory_guard.state"
 """Attribute of a tool span by which an application supplies the state after the call: a page, a board, a hash of it."""
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 NANO: Final = 1_000_000_000
 """Nano-dollars per US dollar."""
 _MOST_NANO: Final = 10**16
-"""Of one call: ten million dollars. A higher cost is a mistake, and would soon leave the range of a file's numbers."""
+"""The highest cost of one call, ten million USD. A higher one is a mistake, and would soon overflow the file."""
 MICRO: Final = 1_000_000
 """Micro-dollars per US dollar, and tokens per unit of a ``Rate``."""
 TRAJECTORY: Final = "trajectory"

@@ -4,7 +4,8 @@ An exponentially weighted mean and variance, and the sizes of the newest calls. 
 call is compared before it is learned from. An outlier is left out, since one spike at weight 0.3 would otherwise be a
 third of the new mean. The spread is never taken for less than a tenth of the mean, or an agent whose calls are all
 alike would make an outlier of every other call. A size that has come twice of late is usual: an agent may have several,
-one for tool calls and one for answers. Few tokens above the mean are none, whatever the deviations.
+one for tool calls and one for answers. A call that is only a few tokens above the mean is no outlier, whatever its
+deviation.
 """
 
 from __future__ import annotations

@@ -177,16 +177,16 @@ _MAX_TEXT_CHARS: Final = 400
 class KnownCalls(Detector):
     """Fires when at least fourteen of the last 24 steps repeated one of four or more earlier calls with its result.
 
-    An agent tries the same few levers, pages or files again and again, in ever other order, and strews in something new
-    now and then: no call comes often enough in a row for type I, and no lap equals the one before. More than three
-    steps that bring something new make it work: a shop whose products are opened one by one shows the same lists in
-    between. A routine is none either: where steps come again in the order in which they came before (log in, open, do
-    something new, log out), the distances to their earlier calls are equal, and at most a third of the distances may
-    be. At least four of the newest six steps have to count: an agent that does new things by now has recovered. A call
-    that writes a new text to a file or sends it to a person restarts the count, because an agent reads its notes again
-    for each piece of work. Steps that wait, actions that are only acknowledged, and single values do not count. The
-    finding is likely at most, since an agent may walk back through known places. A call that directly follows an equal
-    one is left to type I, and of one batch only the first call counts.
+    An agent repeats a few known calls in changing order, and makes a new one now and then. No call comes often enough
+    in a row for type I, and no lap equals the one before. More than three steps that bring something new make it work:
+    a shop whose products are opened one by one shows the same lists in between. A routine is none either: where steps
+    come again in the order in which they came before (log in, open, do something new, log out), the distances to their
+    earlier calls are equal, and at most a third of the distances may be. At least four of the newest six steps have to
+    count: an agent that does new things by now has recovered. A call that writes a new text to a file or sends it to a
+    person restarts the count, because an agent reads its notes again for each piece of work. Steps that wait, actions
+    that are only acknowledged, and single values do not count. The finding is likely at most, since an agent may walk
+    back through known places. A call that directly follows an equal one is left to type I, and of one batch only the
+    first call counts.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> levers = "abcdef" + "fbxdcaebydacfzbdfaecvb"
