@@ -243,3 +243,11 @@ def test_empty_hours_in_order_are_nudged_and_not_soon_stopped() -> None:
     verdicts = evaluate(steps(calls))
     assert nudged(verdicts) is not None
     assert stopped(verdicts) is None
+
+
+def test_the_id_of_a_request_over_json_rpc_is_that_of_no_record() -> None:
+    calls = [
+        ("list_orders", {"jsonrpc": "2.0", "id": at, "method": "list", "params": {"page": at}}, "[]")
+        for at in range(60)
+    ]
+    assert nudged(evaluate(steps(calls))) is not None

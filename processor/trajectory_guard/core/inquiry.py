@@ -320,13 +320,21 @@ def values_asked(seen: Observation) -> tuple[str, ...]:
 
 def things_in(seen: Observation) -> frozenset[str]:
     """The ids of things in a call: by their names no ids of a request, and the answer quotes or acknowledges them."""
-    args, result = seen.step.args, seen.step.result or ""
-    if not isinstance(args, dict) or "jsonrpc" in args:
-        return frozenset()
-    texts = [(key, value) for key, value in _named_texts(args) if _is_id_of_thing(key)]
-    if not texts or (seen.outcome == SUCCESS and is_acknowledgement(result)):
-        return frozenset([value for _, value in texts])
-    return frozenset([value for _, value in texts if value in result])
+    ids, result = list(_ids_in(seen.step.args)), seen.step.result or ""
+    if not ids or (seen.outcome == SUCCESS and is_acknowledgement(result)):
+        return frozenset(ids)
+    return frozenset([one for one in ids if one in result])
+
+
+def names_thing(seen: Observation) -> bool:
+    """Whether a call names a thing by its id: the next id is another thing, and no next page of one list."""
+    return any(True for _ in _ids_in(seen.step.args))
+
+
+def _ids_in(args: object) -> Iterator[str]:
+    """The values of arguments whose names say that they are ids of things. That of a JSON-RPC request is none."""
+    if isinstance(args, dict) and "jsonrpc" not in args:
+        yield from (value for key, value in _named_texts(args) if _is_id_of_thing(key))
 
 
 def _named_texts(args: dict[Any, Any], depth: int = 0) -> Iterator[tuple[str, str]]:
@@ -335,12 +343,6 @@ def _named_texts(args: dict[Any, Any], depth: int = 0) -> Iterator[tuple[str, st
             yield key[:_NAME_CHARS], text_of(value)
         elif type(value) is dict and depth < _MAX_DEPTH:
             yield from _named_texts(value, depth + 1)
-
-
-def names_thing(seen: Observation) -> bool:
-    """Whether a call names a thing by its id: the next id is another thing, and no next page of one list."""
-    args = seen.step.args
-    return isinstance(args, dict) and any(_is_id_of_thing(key) for key, _ in _named_texts(args))
 
 
 @lru_cache(maxsize=512)
