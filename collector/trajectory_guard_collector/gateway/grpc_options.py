@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-_NEVER: Final = 2**31 - 1
+LARGEST: Final = 2**31 - 1
 """The largest number that an option takes."""
 
 
@@ -14,4 +14,4 @@ def milliseconds(seconds: float) -> int:
     >>> milliseconds(1.5), milliseconds(10_000_000.0)
     (1500, 2147483647)
     """
-    return int(min(seconds * 1_000, _NEVER))
+    return int(min(seconds * 1_000, LARGEST))

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from trajectory_guard.core.masking import mask_noise
-from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.observation import LONG_PAUSE_S, Observation
 from trajectory_guard.core.steps import SUCCESS
 from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.tools import is_handoff, is_thinking
@@ -27,7 +27,6 @@ KNOWN_FROM: Final = 8
 _WIDTH: Final = 2
 _READ_CHARS: Final = 4_096
 _FIGURES: Final = b"0123456789abcdefABCDEF"
-_PAUSE_S: Final = 45.0
 _NOT_READ: Final = b"\0\0"
 
 
@@ -61,7 +60,7 @@ class Walk(NamedTuple):
         if step.model_scope is not None or is_thinking(step.tool_name) or is_handoff(step.tool_name):
             return self
         unknown = not seen.call or not seen.result
-        walk = self if not (breaks or unknown or seen.counted or seen.gap_s >= _PAUSE_S) else self.at_rest()
+        walk = self if not (breaks or unknown or seen.counted or seen.gap_s >= LONG_PAUSE_S) else self.at_rest()
         if unknown:
             return walk
         text = None if step.stated or step.result is None else both_ends(step.result, _READ_CHARS)

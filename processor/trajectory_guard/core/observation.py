@@ -178,6 +178,8 @@ class SameResultRun(Plain):
         return UNKNOWN
 
 
+LONG_PAUSE_S: Final = 45.0
+"""Idle seconds (``gap_s``) that no model takes for each of its calls: the agent waits for something."""
 BATCH_MASK: Final = 0xFFFF
 """Ordinals of batches are kept in two bytes."""
 

@@ -8,7 +8,7 @@ from trajectory_guard.core.durations import measures
 from trajectory_guard.core.envelope import may_change
 from trajectory_guard.core.history import BLANK
 from trajectory_guard.core.masking import shares_done
-from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.observation import LONG_PAUSE_S, Observation
 from trajectory_guard.core.outcome import names_error
 from trajectory_guard.core.pending import is_pending
 from trajectory_guard.core.result_text import (
@@ -42,7 +42,6 @@ _PACE_BESIDE_OTHERS: Final = 2
 _PACE_WITHOUT_PAUSE: Final = 5 / 3
 _ASKING_WORDS: Final = 3  # a task in words, as another agent is given: its work takes long, and is no wait
 _PACE_OF_DRAWS: Final = 3  # each value comes again by chance, and says nothing of the next one
-_LOOKS_EVERY_S: Final = 45.0  # no model takes so long for each of its calls: it waits for something to turn up
 _KEPT_WAITS: Final = 8
 _WORK_OF_A_LAP: Final = 2
 _PACE_OF_LAPS: Final = 5 / 3
@@ -252,7 +251,7 @@ def _of_nothing_yet(seen: Observation, pause_s: float) -> Certainty | None:
         return Certainty.WAITING  # a long poll of a queue that is empty
     if seen.step.stated or pause_s < scope.RETRY_PAUSE_S:
         return None
-    return Certainty.WAITING if pause_s >= _LOOKS_EVERY_S else Certainty.ACKNOWLEDGED
+    return Certainty.WAITING if pause_s >= LONG_PAUSE_S else Certainty.ACKNOWLEDGED
 
 
 def _of_answer(seen: Observation, text: str, pause_s: float, *, paced: bool, stands: bool) -> Certainty:

@@ -110,12 +110,12 @@ def is_written_as_user(message: Any) -> bool:
     return kind == "human" or (kind == "chat" and message.role in ("user", "human"))
 
 
+_OF_USER: Final = ("human", "chat")
+
+
 def is_of_person(message: Any) -> bool:
     """Whether a message is one that a person wrote, as far as the graph state shows."""
-    kind = getattr(message, "type", None)
-    if kind != "human" and not (kind == "chat" and is_written_as_user(message)):  # as most are neither
-        return False
-    return not is_guard_message(message) and not is_summary(message)
+    return is_written_as_user(message) and not is_guard_message(message) and not is_summary(message)
 
 
 def with_summaries(messages: Sequence[Any], turn: str, turns: Collection[str], known: Collection[str]) -> Sequence[Any]:
@@ -242,7 +242,7 @@ def turn_of(messages: Sequence[Any]) -> str | None:
 def _newest_of_person(messages: Sequence[Any]) -> int:
     """Position of the newest message that a person wrote, -1 if there is none."""
     for position in range(len(messages) - 1, -1, -1):
-        if is_of_person(messages[position]):
+        if getattr(messages[position], "type", None) in _OF_USER and is_of_person(messages[position]):  # few are
             return position
     return -1
 

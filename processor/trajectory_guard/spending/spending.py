@@ -120,11 +120,7 @@ class BudgetStatus(NamedTuple):
         found: dict[str, Any] = {"level": str(self.level)}
         if self.state is not None:
             found |= {"used": round(self.state.used, 4), "of": self.state.amount, "whose": self.state.whose}
-        if self.unpriced:
-            found["unpriced"] = list(self.unpriced[:MAX_NAMED])
-        if more := self.unpriced_more + len(self.unpriced[MAX_NAMED:]):
-            found["unpriced_more"] = more
-        return found
+        return found | _named(self.unpriced, self.unpriced_more) if self.unpriced else found
 
 
 class Spending:
@@ -469,6 +465,12 @@ class Spending:
 # --- logs --------------------------------------------------------------------------------------------------------
 
 
+def _named(unpriced: tuple[str, ...], more: int = 0) -> dict[str, Any]:
+    """Models without a price, by name up to ``MAX_NAMED``, and the number of the others if there are any."""
+    more += len(unpriced[MAX_NAMED:])
+    return {"unpriced": list(unpriced[:MAX_NAMED]), **({"unpriced_more": more} if more else {})}
+
+
 def alert_entry(alert: Alert) -> dict[str, Any]:
     """An alert as a flat JSON-able object."""
     state = alert.state
@@ -476,8 +478,7 @@ def alert_entry(alert: Alert) -> dict[str, Any]:
         "timestamp": datetime.now(timezone.utc).isoformat(), "event_type": "BUDGET_ALERT",
         "percent": alert.percent, "level": str(state.level), "scope": state.account.scope, "name": state.account.name,
         **({"tenant": state.account.tenant} if state.account.tenant else {}), "day": state.account.day,
-        "used": round(state.used, 4), "of": state.amount, "unpriced": list(state.unpriced[:MAX_NAMED]),
-        **({"unpriced_more": more} if (more := len(state.unpriced[MAX_NAMED:])) else {}),
+        "used": round(state.used, 4), "of": state.amount, **_named(state.unpriced),
     }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ def check_proxies(exporter: str, tls: ssl.SSLContext) -> None:
         ValueError: it cannot; names the exporter and the variables, but not their values, which may hold passwords.
     """
     try:
-        httpx.Client(verify=tls)
+        httpx.Client(verify=tls).close()
     except ImportError:
         reason = "a SOCKS proxy needs the package socksio: pip install 'httpx[socks]'"
     except httpx.InvalidURL:

@@ -18,7 +18,7 @@ from trajectory_guard_collector.authentication import Authenticator
 from trajectory_guard_collector.config.checks import parse_endpoint
 from trajectory_guard_collector.config.models import GrpcReceiver
 from trajectory_guard_collector.errors import BadDataError, RefusedError, UnavailableError
-from trajectory_guard_collector.gateway.grpc_options import milliseconds
+from trajectory_guard_collector.gateway.grpc_options import LARGEST, milliseconds
 from trajectory_guard_collector.gateway.hops import HEADER
 from trajectory_guard_collector.gateway.receivers.http_limits import RECEIVING_S
 from trajectory_guard_collector.gateway.receivers.request_handler import RequestHandler, count_request
@@ -45,7 +45,6 @@ _CUT_OFF_S: Final = 1.0
 """Seconds within which gRPC ends a request of which it has passed on nothing; else its sender has sent nothing."""
 _REFUSED_AT_ONCE: Final = 64
 """Requests of a connection that are being refused while ``max_concurrent_requests`` are in progress."""
-_MOST: Final = 2**31 - 1
 _LOOKAHEAD: Final = 1 << 18
 """Bytes of a request that its sender may send before it is read: usual batches need no second round trip."""
 
@@ -198,7 +197,7 @@ def _options(config: GrpcReceiver) -> list[tuple[str, int]]:
     options = [
         ("grpc.max_receive_message_length", int(config.max_recv_msg_size_mib * _MIB)),
         # More than the handler takes at a time: gRPC lets the sender wait at its own limit, and says nothing to it.
-        ("grpc.max_concurrent_streams", min(config.max_concurrent_requests + _REFUSED_AT_ONCE, _MOST)),
+        ("grpc.max_concurrent_streams", min(config.max_concurrent_requests + _REFUSED_AT_ONCE, LARGEST)),
         ("grpc.max_allowed_incoming_connections", config.max_connections),
         ("grpc.max_connection_idle_ms", milliseconds(keepalive.max_connection_idle_s)),
         ("grpc.keepalive_time_ms", milliseconds(keepalive.time_s)),

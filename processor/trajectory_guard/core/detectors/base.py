@@ -105,7 +105,7 @@ def signs_of(seen: Observation) -> int:
         signs |= SERIES
     if seen.lap:
         signs |= LAPS
-    if seen.progress and seen.result_changed and seen.outcome == SUCCESS and _names_a_source_at_most(seen.values):
+    if seen.result_changed and fetches(seen):  # few steps are of a call that was made before
         signs |= FETCHED
     if seen.unseen >= in_a_row:
         signs |= UNSEEN
@@ -118,8 +118,11 @@ def signs_of(seen: Observation) -> int:
     return signs
 
 
-def _names_a_source_at_most(values: tuple[str, ...]) -> bool:
-    """Whether a call asks for whatever is there: no command, path or question, but a queue or a page at most."""
+def fetches(seen: Observation) -> bool:
+    """Whether a step shows ``FETCHED``. The arguments of such a call name a queue or a page at most."""
+    if not (seen.progress and seen.result_changed and seen.outcome == SUCCESS):
+        return False
+    values = seen.values
     return not values or (len(values) == 1 and _SOURCE.fullmatch(values[0]) is not None)
 
 

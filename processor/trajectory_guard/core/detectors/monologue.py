@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from trajectory_guard.core.detectors.base import FETCHED, SPOKEN, TYPE_VI, DetectionResult, Detector, signs_of
+from trajectory_guard.core.detectors.base import FETCHED, SPOKEN, TYPE_VI, DetectionResult, Detector, fetches
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.steps import ERROR, SUCCESS, Certainty
 from trajectory_guard.core.tools import claimed_item, is_communication, is_finisher
@@ -68,8 +68,7 @@ class Monologue(Detector):
 
     def _claim(self, seen: Observation) -> DetectionResult | None:
         if not is_finisher(seen.name):
-            if signs_of(seen) & FETCHED:
-                self.fetched = True
+            self.fetched = self.fetched or fetches(seen)
             return None
         if seen.outcome == ERROR:
             return None

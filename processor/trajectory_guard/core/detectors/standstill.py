@@ -12,7 +12,7 @@ from zlib import crc32
 from trajectory_guard.core.detectors.base import ALWAYS, TYPE_II, DetectionResult, Detector
 from trajectory_guard.core.detectors.insanity import Insanity
 from trajectory_guard.core.masking import mask_text
-from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.observation import LONG_PAUSE_S, Observation
 from trajectory_guard.core.plain import from_text, to_text
 from trajectory_guard.core.steps import Certainty
 from trajectory_guard.core.text import both_ends
@@ -36,7 +36,6 @@ _ANSWERS: Final = 12
 _SINCE_NEW: Final = 3
 _AFTER_KNOWN: Final = 3
 """An answer to a call that asks something new is read only so soon after one that did not: reading takes its time."""
-_PAUSE_S: Final = 45.0
 _MAX_CHARS: Final = 4_096
 _MAX_WORDS: Final = 10
 """A line of more words is a text, and another one says something else: it counts as one word."""
@@ -226,7 +225,7 @@ class Standstill(Detector):
         step, text = seen.step, seen.step.result
         if text is None:
             return _ANSWER
-        if seen.repeats > 1 and seen.certainty is not Certainty.WAITING and seen.gap_s < _PAUSE_S:
+        if seen.repeats > 1 and seen.certainty is not Certainty.WAITING and seen.gap_s < LONG_PAUSE_S:
             return _SILENT if len(text) < _BRIEF else _SAME  # as it was, but for clocks and ids
         masked = mask_text(both_ends(text, _MAX_CHARS)).casefold()
         for value in seen.values:
@@ -239,7 +238,7 @@ class Standstill(Detector):
             self.answers = _with_new(self.answers, [answer], _KEPT_ANSWERS)
         waits = (
             (seen.in_a_row and not same)  # readings, of which the next one may be what is waited for
-            or seen.gap_s >= _PAUSE_S
+            or seen.gap_s >= LONG_PAUSE_S
             or seen.certainty is Certainty.WAITING
             or is_waiting(step.tool_name, step.args)
             or is_status_lookup(step.tool_name)
