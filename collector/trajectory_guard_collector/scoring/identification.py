@@ -37,7 +37,7 @@ from trajectory_guard.spans.identity import (
     metadata_of,
     named_conversation,
 )
-from trajectory_guard.transcripts.asked import asked_in
+from trajectory_guard.transcripts.asked import with_asked
 from trajectory_guard.transcripts.messages import may_show_input
 from trajectory_guard.transcripts.model_calls import dialect_of, model_call
 from trajectory_guard_collector.config.models import Trajectories
@@ -222,7 +222,7 @@ class Identifier:
         above, missing = trace.ancestors(agent_span.parent_id)
         step = None
         if may_show_input(view, table):
-            usage = usage._replace(asked=asked_in(view, table))
+            usage = with_asked(usage, view, table)
             step = model_call(view, lambda: above, usage, lambda span: self._by_trace(trace, span), table)
         key = agent_span.key if step is None else usage_key(agent_span.key)
         item = UsageItem(key, (view.end, view.span_id), view.trace_id, view.scope, usage, agent_span.origin)

@@ -225,8 +225,8 @@ def view_from(plain: list[Any]) -> SpanView:
 
 
 def plain_usage(usage: Usage) -> list[Any]:
-    """Usage as JSON-able data; without ``answers`` where there are none, as workers of an earlier version read it."""
-    return list(usage if usage.answers else usage[:-1])
+    """Usage as JSON-able data, without last fields that say nothing: workers of earlier versions read it then."""
+    return list(usage if usage.opening else usage[:-1] if usage.answers else usage[:-2])
 
 
 def usage_of(plain: list[Any]) -> Usage:

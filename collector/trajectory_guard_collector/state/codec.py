@@ -17,7 +17,7 @@ from trajectory_guard.core.calls import CallRecord
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.tracking.tasks import Task
-from trajectory_guard.core.tracking.usage import UsageLedger
+from trajectory_guard.core.tracking.usage import Asked, UsageLedger
 from trajectory_guard_collector.scoring.item_codec import (
     Dialects,
     ItemFormatError,
@@ -198,10 +198,14 @@ def _record(plain: list[Any]) -> CallRecord:
 
 
 def _snapshot(plain: list[Any]) -> Snapshot:
-    state, recent, pending, asked, *tasks = plain  # earlier versions know no tasks
+    state, recent, pending, asked, *tasks = plain  # earlier versions know no tasks, and one user message
     usage = {trace: {scope: usage_of(one) for scope, one in by_scope.items()} for trace, by_scope in pending.items()}
     return Snapshot(
         state.encode("utf-8"),
         tuple(_record(record) for record in recent),
-        UsageLedger(usage, asked, {label: Task(*one) for found in tasks for label, one in found.items()}),
+        UsageLedger(
+            usage,
+            {place: Asked(one, one) if isinstance(one, str) else Asked(*one) for place, one in asked.items()},
+            {label: Task(*one) for found in tasks for label, one in found.items()},
+        ),
     )

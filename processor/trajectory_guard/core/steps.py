@@ -100,6 +100,7 @@ class Usage(NamedTuple):
         asked: label of the user message at which the model works, None if the call's input was not captured.
         answers: calls of them after which the model was called again without a tool call in between, so that they were
             answers; only of a hand-off without a tool, 0 elsewhere.
+        opening: the input of the newest call has nothing behind the words of the user: a conversation begins with it.
     """
 
     input_tokens: int = 0
@@ -109,6 +110,7 @@ class Usage(NamedTuple):
     unpriced: tuple[ModelTokens, ...] = ()
     asked: str | None = None
     answers: int = 0
+    opening: bool = False
 
     @property
     def tokens(self) -> int:
@@ -125,6 +127,7 @@ class Usage(NamedTuple):
             merged(self.unpriced, other.unpriced),
             self.asked or other.asked,
             self.answers + other.answers + 1,
+            self.opening,
         )
 
 

@@ -59,7 +59,7 @@ from trajectory_guard.spans.identity import (
     named_conversation,
 )
 from trajectory_guard.store import FlagBoard
-from trajectory_guard.transcripts.asked import asked_in
+from trajectory_guard.transcripts.asked import with_asked
 from trajectory_guard.transcripts.messages import may_show_input
 from trajectory_guard.transcripts.model_calls import model_call
 from trajectory_guard.transcripts.proposals import proposals_in
@@ -411,8 +411,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 ledger = UsageLedger()
                 with self._lock:
                     self._usage[trace_id] = ledger
-            if not ledger.knows(view.trace_id, conversation) and may_show_input(view, self._table):
-                usage = usage._replace(asked=asked_in(view, self._table))
+            if ledger.wants_asked(view.trace_id, view.scope, conversation) and may_show_input(view, self._table):
+                usage = with_asked(usage, view, self._table)
             with self._lock:
                 if context[SPAN_ID] not in self._passed:  # else it waited for a lock after this, and is read again
                     ledger.add(view.trace_id, view.scope, usage, conversation, task, view.end)

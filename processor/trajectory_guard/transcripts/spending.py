@@ -12,7 +12,7 @@ from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable
 from trajectory_guard.spans.extract import model_usage
 from trajectory_guard.spans.identity import task_of
-from trajectory_guard.transcripts.asked import asked_in
+from trajectory_guard.transcripts.asked import with_asked
 
 
 def with_usage(
@@ -34,7 +34,7 @@ def with_usage(
     for step in sorted(steps, key=_end):
         while calls and calls[-1][:2] <= _end(step):
             _, _, span, usage = calls.pop()
-            usage = usage._replace(asked=asked_in(span, table))
+            usage = with_asked(usage, span, table)
             ledger.add(span.trace_id, span.scope, usage, conversation_of(span), task=task_of(span, table), end=span.end)
         if step.model_scope is None:
             step = ledger.charge(step, step.trajectory_id)

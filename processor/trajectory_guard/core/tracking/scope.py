@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from trajectory_guard.core.fingerprints import digest64
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.steps import StepRecord
 
@@ -41,6 +42,24 @@ def label_of(instance: str, turn: str | None) -> str:
     'billing/2'
     """
     return instance if turn is None else f"{instance}/{turn}"
+
+
+def asked_label(place: int, words: str) -> str:
+    """Label of the user turn that a message begins.
+
+    Parameters:
+        place: of the message in the input of the model call; words: its text.
+    """
+    return f"{ASKED}{digest64(words.encode('utf-8', 'replace')).hex()}.{place}"
+
+
+def in_other_words(asked: str, before: str) -> bool:
+    """Whether two labels of user turns that were read from spans stand for different texts.
+
+    >>> in_other_words(asked_label(1, "Where is it?"), asked_label(7, "Where is it?"))
+    False
+    """
+    return asked.rpartition(".")[0] != before.rpartition(".")[0]
 
 
 def instance_in(label: str) -> str:

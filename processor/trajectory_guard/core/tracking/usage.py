@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from trajectory_guard.core.steps import StepRecord, Usage
+from trajectory_guard.core.tracking.scope import in_other_words
 from trajectory_guard.core.tracking.tasks import Tasks, after_model_call, in_own_loop
 
 Pending = dict[str, dict[str, Usage]]
@@ -12,22 +13,41 @@ MAX_ASKED: Final = 16
 """Traces of a trajectory whose user message is remembered."""
 
 
+class Asked(NamedTuple):
+    """User messages of a trace, or of a conversation in it, as labels. JSON-able.
+
+    Fields:
+        first: that of its first model call.
+        newest: that which its newest model calls serve, as far as it can be told.
+        grown: an input was seen that holds more than the words of the user, as in a conversation that is sent anew with
+            each call.
+    """
+
+    first: str
+    newest: str
+    grown: bool = False
+
+
 class UsageLedger:
-    """Pending usage of model calls by trace and instrumentation scope, each trace's user message, and its tasks.
+    """Pending usage of model calls by trace and instrumentation scope, each trace's user messages, and its tasks.
 
     The next tool call of the trace that ends takes the usage. Two instrumentations report every model call twice: the
-    one that reports the most tokens is believed. The user message that a trace answers is that of its first model call;
-    an agent with a conversation of its own within the trace has one of its own. Plain data; the caller bounds
-    ``pending`` by forgetting traces.
+    one that reports the most tokens is believed. Plain data; the caller bounds ``pending`` by forgetting traces.
+
+    The user message that a trace answers is that of its first model call; an agent with a conversation of its own
+    within the trace has one of its own. Where neither agent nor graph is known, a program may answer several messages
+    in one trace: the model answered without a tool call, and was called again with other words of the user, in a new
+    conversation or at the end of this one. Inputs that never grow are no conversation: such programs put all that they
+    know in one message, which changes with each call.
     """
 
     __slots__ = ("asked", "pending", "tasks")
 
     def __init__(
-        self, pending: Pending | None = None, asked: dict[str, str] | None = None, tasks: Tasks | None = None
+        self, pending: Pending | None = None, asked: dict[str, Asked] | None = None, tasks: Tasks | None = None
     ) -> None:
         self.pending: Pending = {} if pending is None else pending
-        self.asked: dict[str, str] = {} if asked is None else asked
+        self.asked: dict[str, Asked] = {} if asked is None else asked
         self.tasks: Tasks = {} if tasks is None else tasks
 
     def add(
@@ -42,16 +62,27 @@ class UsageLedger:
         if task is not None or self.tasks:
             after_model_call(self.tasks, task, end - usage.seconds, end)
         by_scope = self.pending.setdefault(trace_id, {})
+        if usage.asked is not None:
+            self._note(f"{trace_id}/{conversation}", usage.asked, opening=usage.opening, answered=scope in by_scope)
         by_scope[scope] = usage.plus(by_scope[scope]) if scope in by_scope else usage
-        place = f"{trace_id}/{conversation}"
-        if usage.asked is not None and place not in self.asked:
-            self.asked[place] = usage.asked
+
+    def _note(self, place: str, asked: str, *, opening: bool, answered: bool) -> None:
+        """Remember a user message. ``answered``: the model call before this one was followed by no tool call."""
+        known = self.asked.get(place)
+        if known is None:
+            self.asked[place] = Asked(asked, asked, grown=not opening)
             if len(self.asked) > MAX_ASKED:
                 del self.asked[next(iter(self.asked))]
+        elif not known.grown:
+            if not opening:
+                self.asked[place] = known._replace(grown=True)
+        elif answered and in_other_words(asked, known.newest):
+            self.asked[place] = known._replace(newest=asked)
 
-    def knows(self, trace_id: str, conversation: str = "") -> bool:
-        """Whether the user message of the trace is known already; ``conversation`` as in ``add``."""
-        return f"{trace_id}/{conversation}" in self.asked
+    def wants_asked(self, trace_id: str, scope: str, conversation: str = "") -> bool:
+        """Whether the user message of a model call that has ended may say anything new; parameters as of ``add``."""
+        known = self.asked.get(f"{trace_id}/{conversation}")
+        return known is None or not known.grown or scope in self.pending.get(trace_id, ())
 
     def charge(self, step: StepRecord, *conversations: str) -> StepRecord:
         """The step with the usage of the model calls before it, the user message that its trace answers, and its turn.
@@ -84,7 +115,10 @@ class UsageLedger:
         if not self.asked:
             return None
         places = (f"{step.trace_id or ''}/{conversation}" for conversation in conversations or ("",))
-        return next((self.asked[place] for place in places if place in self.asked), None)
+        found = next((self.asked[place] for place in places if place in self.asked), None)
+        if found is None:
+            return None
+        return found.newest if step.run is None and step.batch is None and step.agent_id is None else found.first
 
     def copy(self) -> UsageLedger:
         """An independent copy."""
