@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from trajectory_guard.forking import ForkDelay, now_and_after_fork
 from trajectory_guard.locks import OwnedLock
+from trajectory_guard.own_threads import load_here
 
 _MAX_MODELS: Final = 512
 _MAX_PARTS: Final = 8
@@ -134,6 +135,8 @@ class PriceTable:
 
     def __init__(self) -> None:
         self.available = is_installed("genai_prices")
+        if self.available:
+            load_here("httpx", "httpx2")  # its versions import one or the other
         self._known: dict[str, UnitPrice] = {}
         now_and_after_fork(self._begin)
 

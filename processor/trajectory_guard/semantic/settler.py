@@ -28,6 +28,7 @@ from trajectory_guard.core.similarity.cascade import (
     unit,
 )
 from trajectory_guard.locks import OwnedLock, condition_on
+from trajectory_guard.own_threads import load_here
 from trajectory_guard.semantic.calibrations import (
     ENV_STORE,
     CalibrationError,
@@ -186,6 +187,7 @@ class BackgroundSettler:
 
     def start(self) -> None:
         """Begin to load the model in the background. Idempotent."""
+        load_here("httpx", "numpy", "PIL.Image")
         with self._lock:
             self._start()
 

@@ -24,6 +24,7 @@ from trajectory_guard.integrations.langfuse.client import (
     SendOutcome,
 )
 from trajectory_guard.integrations.langfuse.scores import LangfuseScore
+from trajectory_guard.own_threads import load_here
 from trajectory_guard.suppression import suppressed
 
 _log: Final = logging.getLogger(telemetry.LOGGER)
@@ -107,6 +108,7 @@ class ScoreSender:
             jitter=rate_limit.jitter,
             max_requested_s=rate_limit.max_requested_s,
         )
+        load_here("httpx", "numpy")
         self._reset()
         after_fork(self._after_fork)
         self._at_exit = _weakly(self.stop)
