@@ -48,11 +48,18 @@ class Program:
         at = len(self.spans)
         self.spans.append(span(f"chat{at}", attributes, span_name="chat m", at=at, parent=self.parent))
 
-    def call(self, result: str = TABLES) -> None:
+    def call(self, result: str = TABLES, *, asks: Sequence[Message] = ()) -> None:
+        """A tool call, whose code asks the model something or nothing."""
         at = len(self.spans)
         self.spans.append(
-            tool(f"call{at}", {}, result, tool_name="list_tables", conversation=None, at=at, parent=self.parent)
-        )
+            tool(
+                f"call{at}", {}, result, tool_name="list_tables", conversation=None, at=at, dur=1.9 if asks else 0.5,
+                parent=self.parent,
+            )
+        )  # fmt: skip
+        if asks:
+            self.ask(*asks, answer="All of them.")
+            self.spans[-1].parent_span_id = self.spans[-2].span_id
 
     def requests(self) -> list[bytes]:
         around = span(self.parent, self.above, span_name=self.parent, dur=len(self.spans) + 1.0)
@@ -117,6 +124,34 @@ def stuck_at_the_second(program: Program) -> None:
     stuck(program)
 
 
+def given_up(program: Program) -> None:
+    """As ``evaluation``, and the program gives a question up after its first look."""
+    for number in range(8):
+        program.ask(SYSTEM, said("user", f"Question {number}: how many rows has table {number}?"))
+        program.call()
+        if number == 0:
+            program.ask(SYSTEM, said("user", "Question 0: how many rows has table 0?"), *called(0), answer="None.")
+
+
+def asking_tool(program: Program) -> None:
+    """A loop of a tool whose code asks the model, in a new conversation each time."""
+    history = [SYSTEM, said("user", "How many rows has table 1?")]
+    for number in range(8):
+        program.ask(*history)
+        program.call(asks=[SYSTEM, said("user", f"Which tables are there? Attempt {number}.")])
+        history += called(number)
+
+
+def summarised(program: Program) -> None:
+    """A loop in which a result is summarised by the model before it goes on."""
+    history = [SYSTEM, said("user", "How many rows has table 1?")]
+    for number in range(8):
+        program.ask(*history)
+        program.call()
+        program.ask(said("user", f"Summarise this, in {number} words: {TABLES}"), answer="Tables.")
+        history += called(number)
+
+
 def window(program: Program) -> None:
     """A loop whose oldest messages are left out of the input, the question first."""
     history = [said("user", "How many rows has table 1?")]
@@ -145,8 +180,8 @@ def stateless(program: Program) -> None:
         program.ask(SYSTEM, said("user", f"Criticise: {'looked; ' * number}"), answer="Do it again.")
 
 
-HEALTHY = [evaluation, chat, greeted]
-STUCK = [stuck, stuck_at_the_second, window, told_to_go_on, stateless]
+HEALTHY = [evaluation, chat, greeted, given_up]
+STUCK = [stuck, stuck_at_the_second, asking_tool, summarised, window, told_to_go_on, stateless]
 
 
 def made(play: Callable[[Program], None], parent: str = "job", **above: Any) -> Program:

@@ -236,7 +236,9 @@ class FlagBoard(QualityScores):
             if len(entry.replay) > _MAX_REPLAY:
                 entry.replay = None
         if turn_before is not None and state.turns.get(instance) != turn_before:
-            self._end_run(entry, label_of(instance, turn_before))
+            before = state.runs.get(label_of(instance, turn_before))
+            if before is None or before.trace_id != step.trace_id or step.turn is not None:  # else it may go on
+                self._end_run(entry, label_of(instance, turn_before))
         if state.restarts != restarts:
             entry.flags.pop(state.current, None)  # it was that of the run before
         return self._booked(entry, verdict) if verdict.recovered or verdict.detections else verdict

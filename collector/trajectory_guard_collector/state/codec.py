@@ -197,15 +197,22 @@ def _record(plain: list[Any]) -> CallRecord:
     return record._replace(again=tuple((dialect, trace) for dialect, trace in record.again)) if record.again else record
 
 
+def _asked(plain: Any) -> Asked:
+    if isinstance(plain, str):  # earlier versions know one user message of a trace
+        return Asked(plain)
+    first, scope, turns = plain
+    return Asked(first, scope, tuple([(label, start) for label, start in turns]))
+
+
 def _snapshot(plain: list[Any]) -> Snapshot:
-    state, recent, pending, asked, *tasks = plain  # earlier versions know no tasks, and one user message
+    state, recent, pending, asked, *tasks = plain  # earlier versions know no tasks
     usage = {trace: {scope: usage_of(one) for scope, one in by_scope.items()} for trace, by_scope in pending.items()}
     return Snapshot(
         state.encode("utf-8"),
         tuple(_record(record) for record in recent),
         UsageLedger(
             usage,
-            {place: Asked(one, one) if isinstance(one, str) else Asked(*one) for place, one in asked.items()},
+            {place: _asked(one) for place, one in asked.items()},
             {label: Task(*one) for found in tasks for label, one in found.items()},
         ),
     )

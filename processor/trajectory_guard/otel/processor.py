@@ -411,7 +411,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 ledger = UsageLedger()
                 with self._lock:
                     self._usage[trace_id] = ledger
-            if ledger.wants_asked(view.trace_id, view.scope, conversation) and may_show_input(view, self._table):
+            if may_show_input(view, self._table):
                 usage = with_asked(usage, view, self._table)
             with self._lock:
                 if context[SPAN_ID] not in self._passed:  # else it waited for a lock after this, and is read again

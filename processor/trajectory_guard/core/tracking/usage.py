@@ -11,6 +11,8 @@ from trajectory_guard.core.tracking.tasks import Tasks, after_model_call, in_own
 Pending = dict[str, dict[str, Usage]]
 MAX_ASKED: Final = 16
 """Traces of a trajectory whose user message is remembered."""
+MAX_TURNS: Final = 8
+"""User messages of a trace between two of its tool calls that are remembered."""
 
 
 class Asked(NamedTuple):
@@ -18,14 +20,27 @@ class Asked(NamedTuple):
 
     Fields:
         first: that of its first model call.
-        newest: that which its newest model calls serve, as far as it can be told.
-        grown: an input was seen that holds more than the words of the user, as in a conversation that is sent anew with
-            each call.
+        scope: instrumentation scope of model calls whose input grows, as in a conversation that is sent anew with each
+            call; None as long as no input held more than the words of the user.
+        turns: labels of the messages that model calls of that scope have served since, each with the start of the first
+            of these calls in seconds; the newest last.
     """
 
     first: str
-    newest: str
-    grown: bool = False
+    scope: str | None = None
+    turns: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def newest(self) -> str:
+        """The message that the newest model calls serve, as far as it can be told."""
+        return self.turns[-1][0] if self.turns else self.first
+
+    def at(self, start: float) -> Asked:
+        """The same when a tool call ends that began at ``start``: what a model was asked since then, its code asked."""
+        turns = self.turns
+        while turns and turns[-1][1] >= start:
+            turns = turns[:-1]
+        return self._replace(turns=turns[-1:]) if turns is not self.turns or len(turns) > 1 else self
 
 
 class UsageLedger:
@@ -36,9 +51,9 @@ class UsageLedger:
 
     The user message that a trace answers is that of its first model call; an agent with a conversation of its own
     within the trace has one of its own. Where neither agent nor graph is known, a program may answer several messages
-    in one trace: the model answered without a tool call, and was called again with other words of the user, in a new
-    conversation or at the end of this one. Inputs that never grow are no conversation: such programs put all that they
-    know in one message, which changes with each call.
+    in one trace: the model is called with other words of the user, in a new conversation, or behind an answer without a
+    tool call in this one. Inputs that never grow are no conversation: such programs put all that they know in one
+    message, which changes with each call.
     """
 
     __slots__ = ("asked", "pending", "tasks")
@@ -63,26 +78,25 @@ class UsageLedger:
             after_model_call(self.tasks, task, end - usage.seconds, end)
         by_scope = self.pending.setdefault(trace_id, {})
         if usage.asked is not None:
-            self._note(f"{trace_id}/{conversation}", usage.asked, opening=usage.opening, answered=scope in by_scope)
+            self._note(f"{trace_id}/{conversation}", scope, usage, end - usage.seconds, answered=scope in by_scope)
         by_scope[scope] = usage.plus(by_scope[scope]) if scope in by_scope else usage
 
-    def _note(self, place: str, asked: str, *, opening: bool, answered: bool) -> None:
-        """Remember a user message. ``answered``: the model call before this one was followed by no tool call."""
-        known = self.asked.get(place)
+    def _note(self, place: str, scope: str, usage: Usage, start: float, *, answered: bool) -> None:
+        """Remember the user message of a model call.
+
+        Parameters:
+            start: of the call in seconds; answered: no tool call has followed the model call before it.
+        """
+        asked, known = usage.asked or "", self.asked.get(place)
         if known is None:
-            self.asked[place] = Asked(asked, asked, grown=not opening)
+            self.asked[place] = Asked(asked, None if usage.opening else scope)
             if len(self.asked) > MAX_ASKED:
                 del self.asked[next(iter(self.asked))]
-        elif not known.grown:
-            if not opening:
-                self.asked[place] = known._replace(grown=True)
-        elif answered and in_other_words(asked, known.newest):
-            self.asked[place] = known._replace(newest=asked)
-
-    def wants_asked(self, trace_id: str, scope: str, conversation: str = "") -> bool:
-        """Whether the user message of a model call that has ended may say anything new; parameters as of ``add``."""
-        known = self.asked.get(f"{trace_id}/{conversation}")
-        return known is None or not known.grown or scope in self.pending.get(trace_id, ())
+        elif known.scope is None:
+            if not usage.opening:
+                self.asked[place] = known._replace(scope=scope)
+        elif scope == known.scope and (usage.opening or answered) and in_other_words(asked, known.newest):
+            self.asked[place] = known._replace(turns=(*known.turns[1 - MAX_TURNS :], (asked, start)))
 
     def charge(self, step: StepRecord, *conversations: str) -> StepRecord:
         """The step with the usage of the model calls before it, the user message that its trace answers, and its turn.
@@ -115,10 +129,15 @@ class UsageLedger:
         if not self.asked:
             return None
         places = (f"{step.trace_id or ''}/{conversation}" for conversation in conversations or ("",))
-        found = next((self.asked[place] for place in places if place in self.asked), None)
-        if found is None:
+        place = next((place for place in places if place in self.asked), None)
+        if place is None:
             return None
-        return found.newest if step.run is None and step.batch is None and step.agent_id is None else found.first
+        known = self.asked[place]
+        if step.run is not None or step.batch is not None or step.agent_id is not None:
+            return known.first
+        if known.turns and step.model_scope is None:
+            known = self.asked[place] = known.at(step.timestamp)
+        return known.newest
 
     def copy(self) -> UsageLedger:
         """An independent copy."""
