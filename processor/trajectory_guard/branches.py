@@ -111,8 +111,10 @@ class Branches:
                     entry.make_room(len(call_ids))
 
     def in_batch(self, step: StepRecord) -> StepRecord:
-        """The step with the label of its model turn, if a gate has seen the call requested."""
-        key = call_key(step.call_id or "")
+        """The step with the label of its model turn if a gate has seen the call requested, else the very same one."""
+        if step.call_id is None or not self.requests:
+            return step
+        key = call_key(step.call_id)
         label = self.requests.get((step.trajectory_id, key))
         if label is None:
             label = self.requests.get((self._table.resolve_alias(step.trajectory_id), key))

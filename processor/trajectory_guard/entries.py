@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from trajectory_guard.core.calls import RECENT_CALLS, CallRecord, call_key, without_id
+from trajectory_guard.core.calls import RECENT_CALLS, CallRecord, call_key, has_recovered, without_id
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.hand_flag import HandFlag
 from trajectory_guard.core.history import WIDTH, Ring
@@ -154,6 +154,7 @@ class Entry(RestingState):
             gate has taken, and the trace in which it asked; hands: number of those raised here; remote_hands: ordinal
             of the newest one that was raised on a collector.
         ended: id of the trace whose root span ended last.
+        interrupted: the newest call that was interrupted, until the run has gone on.
         quality: scores of its answers, None before the first; not saved.
         reported: how many of its steps were reported from outside the engine, and are no calls.
         left_to_gates: calls of several graph runs of one trace were in it: their spans count for none of them.
@@ -165,7 +166,7 @@ class Entry(RestingState):
 
     __slots__ = (
         "awaiting_state", "begun", "by_hand", "call_runs", "calls", "cursor", "cursors_saved", "discarded", "ended",
-        "flags", "gates", "hand_taken", "hands", "in_turn", "left_to_gates", "lossy", "message_calls",
+        "flags", "gates", "hand_taken", "hands", "in_turn", "interrupted", "left_to_gates", "lossy", "message_calls",
         "message_steps", "message_tools", "numbered_alike", "quality", "read_calls", "recent", "remote_hands",
         "replay", "reported", "requested", "room", "saved_index", "stating", "stopped_at", "talks", "trajectory_id",
         "turns_read",
@@ -198,6 +199,7 @@ class Entry(RestingState):
         self.by_hand: HandFlag | None = None
         self.hand_taken: tuple[HandFlag, str] | None = None
         self.ended = ""
+        self.interrupted: CallRecord | None = None
         self.hands = self.remote_hands = 0
         self.quality: TrajectoryQuality | None = None
         self.reported = self.discarded = 0
@@ -323,19 +325,25 @@ class Entry(RestingState):
         if earlier or began is None or label in state.runs:
             return False
         state.rename_run(spans_run, label, run.instance, run.turn)
-        self._relabel_calls(spans_run, label)
+        self.relabel_calls(spans_run, label)
         flag = self.flags.pop(spans_run, None)
         if flag is not None:
             self.flags[label] = flag
         return True
 
-    def _relabel_calls(self, before: str, label: str) -> None:
+    def relabel_calls(self, before: str, label: str) -> None:
         """Move the reported calls of a run to another label: the rest of a model turn is in the moved run already."""
+        if before == label:
+            return
         for at in range(self.calls.start, self.calls.start + len(self.calls)):
             key = self.calls[at]
             if key and before in (runs := self.runs_of(key)):
                 self.call_runs[key] = tuple([label if one == before else one for one in runs])
         self.recent = tuple([seen._replace(run=label) if seen.run == before else seen for seen in self.recent])
+
+    def waits_in(self, trace_id: str) -> bool:
+        """Whether a call was interrupted in a trace: its run does not end with it, but goes on in another one."""
+        return self.interrupted is not None and self.interrupted.trace_id == trace_id
 
     def make_room(self, calls: int) -> None:
         """Make room for the ids of all calls of a model turn, until they are read, if it is larger than others."""
@@ -412,11 +420,22 @@ class Entry(RestingState):
             self.make_room(self.in_turn[1])
         if seen.outcome == INTERRUPTED:
             return
+        if self.interrupted is not None and self.interrupted.end <= seen.start:
+            self.interrupted = None
         if key is not None:
             self.calls.append(key)
             if seen.run:  # most trajectories have one run, without a label
                 self.call_runs[key] = self._also_in(key, seen.run) if key in self.call_runs else (seen.run,)
         self.recent = (*self.recent[1 - max(RECENT_CALLS, self.room) :], seen)
+
+    def take_failed(self, failed: CallRecord, record: CallRecord, key: bytes | None) -> bool:
+        """Whether a call had failed, and did not when it was executed again: the model reads what came back then."""
+        if not has_recovered(record, failed):
+            return False
+        self.recent = tuple([seen for seen in self.recent if seen is not failed])
+        if failed.call_id is not None and key is not None:
+            self.calls.forget(key)
+        return True
 
     def note_read(self, call: ReadCall) -> None:
         """Remember a call that a gate has read."""
@@ -462,6 +481,13 @@ class Entry(RestingState):
         if left:
             self.call_runs[key] = tuple(left)
         return own
+
+    def take_hidden(self, step: StepRecord) -> bool:
+        """Whether spans have reported a call of this tool, and neither its id nor its arguments; it answers for one."""
+        tool = step.tool_name.casefold()
+        hidden = [seen for seen in self.recent if seen.call_id is None and seen.args_hash is None and seen.tool == tool]
+        self.recent = tuple([seen for seen in self.recent if seen not in hidden[:1]])
+        return bool(hidden)
 
     def take_without_id(self, call: CallRecord) -> CallRecord | None:
         """The record without a call id that stands for the call a gate has read; each answers for one call."""

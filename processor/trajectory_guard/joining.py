@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from trajectory_guard.core.calls import CallRecord, call_key, reported
+from trajectory_guard.core.steps import Evidence, StepRecord
+from trajectory_guard.core.tracking.scope import run_label
 from trajectory_guard.entries import Entry
+
+if TYPE_CHECKING:
+    from trajectory_guard.branches import Branches
 
 
 def keep_said(entry: Entry, before: Entry) -> None:
@@ -29,3 +38,49 @@ def go_on_with(entry: Entry, newer: Entry) -> None:
             entry.calls.append(key)
     entry.call_runs.update(newer.call_runs)
     entry.numbered_alike = entry.numbered_alike or newer.numbered_alike
+
+
+def unknown_steps(entry: Entry, part: Entry, branches: Branches) -> Iterator[tuple[StepRecord, bool]]:
+    """The steps of a trace that its trajectory does not know yet, each noted in the run that it is now a step of.
+
+    With each, whether the call had failed before, in a step that it takes the place of.
+
+    A run that is resumed makes its calls in a new trace, which spans may not name: their labels have to be those that
+    they get in the trajectory, or the gate that reads the calls takes them for calls of another run.
+
+    Parameters:
+        part: the steps of the trace, which were counted there; those that are left out do not count.
+    """
+    for step in part.replay or ():
+        step = entry.placed(step._replace(trajectory_id=entry.trajectory_id))
+        if step.model_scope is not None:
+            yield step, False
+            continue
+        if step.evidence is not Evidence.FULL and branches.leaves(entry, step):
+            entry.discarded += 1
+            continue
+        given, step = step, branches.in_batch(step)
+        record = CallRecord.of(step, run_label(step, entry.state.turns))
+        key = call_key(record.call_id) if record.call_id is not None else None
+        is_read = entry.is_in_messages(step)
+        earlier = reported(entry.recent, record, unread=step is not given and not is_read)
+        recovered = earlier is not None and entry.take_failed(earlier, record, key)
+        entry.discarded += earlier is not None or is_read
+        if recovered or (earlier is None and not is_read):
+            entry.note(record, key)
+            yield step, recovered
+
+
+def apart(entry: Entry, step: StepRecord, turns: dict[str, str]) -> StepRecord:
+    """A step that is evaluated on top of saved state: in a run of its trace until a gate says whose it is.
+
+    Nothing tells whether the user turn of that state goes on in the trace, or another one has begun.
+
+    Parameters:
+        turns: those by which the step had its label before.
+    """
+    if step.run or step.turn is not None or step.asked is not None or step.trace_id is None:
+        return step
+    placed = step._replace(run=step.trace_id)
+    entry.relabel_calls(run_label(step, turns), run_label(placed, entry.state.turns))
+    return placed

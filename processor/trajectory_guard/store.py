@@ -25,12 +25,12 @@ from trajectory_guard.core.calls import CallRecord, call_key, is_fuller, reporte
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
-from trajectory_guard.core.steps import Evidence, StepRecord
+from trajectory_guard.core.steps import INTERRUPTED, Evidence, StepRecord
 from trajectory_guard.core.tracking.model_calls import IN_MESSAGES
 from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, run_label
 from trajectory_guard.cursor.table import Cursors
 from trajectory_guard.entries import Entry, Flag, GateRun, ReadCall
-from trajectory_guard.joining import go_on_with, keep_said
+from trajectory_guard.joining import apart, go_on_with, keep_said, unknown_steps
 from trajectory_guard.prices import PriceTable
 from trajectory_guard.quality.board import QualityScores, carry_over, clear_flags, join_scores
 from trajectory_guard.recoveries import MAX_WAITING, publish
@@ -78,25 +78,29 @@ class FlagBoard(QualityScores):
 
     def observe(self, step: StepRecord) -> Verdict | None:
         """Evaluate a step; None if it does not count (duplicate, ignored tool, interrupted call, new model call)."""
-        if self.branches.requests and step.call_id is not None:
-            step = self.branches.in_batch(step)
+        given, step = step, self.branches.in_batch(step)
         entry = self.entry(step.trajectory_id)
         try:
             with entry.lock:
                 if step.model_scope is not None:
                     is_known = entry.talks and step.model_scope != IN_MESSAGES
                     return None if is_known else self._evaluate(entry, entry.placed(step))
+                if step.outcome_type == INTERRUPTED:
+                    entry.interrupted = CallRecord.of(step)  # before its span is left to a gate
                 if (step.evidence is not Evidence.FULL or self.branches.crowded) and self.branches.leaves(entry, step):
                     self.counts["superseded"] += 1
                     return None
                 awaits_state = bool(entry.stating) and entry.awaits_state(step)
+                unread = step is not given and not entry.is_in_messages(step)
                 if entry.gates:
                     step = entry.placed(step)
                 label = run_label(step, entry.state.turns)
                 record = CallRecord.of(step, label)
-                earlier = reported(entry.recent, record)
-                fuller = earlier is not None and is_fuller(record, earlier)  # the one before hid the arguments
+                earlier = reported(entry.recent, record, unread=unread)
                 key = call_key(step.call_id) if step.call_id is not None else None
+                if recovered := earlier is not None and entry.take_failed(earlier, record, key):
+                    earlier = None
+                fuller = earlier is not None and is_fuller(record, earlier)  # the one before hid the arguments
                 if earlier is not None and not fuller:
                     entry.recent = with_report(entry.recent, earlier, record)
                 if (earlier is not None and not fuller) or (key is not None and key in entry.message_calls):
@@ -105,10 +109,10 @@ class FlagBoard(QualityScores):
                 entry.note(record, key, step.batch, twice=fuller)
                 if self.config.cursor and not fuller:
                     self.cursors.record_step(entry, step, label)
-                if awaits_state and not fuller:
+                if awaits_state and not fuller and not (recovered and entry.take_awaiting(step) is None):
                     entry.awaiting_state.append(step)
                     return self._evaluate(entry, entry.awaiting_state.pop(0)) if entry.awaits_too_many else None
-                return self._evaluate(entry, step, again=fuller)
+                return self._evaluate_again(entry, step) if recovered else self._evaluate(entry, step, again=fuller)
         finally:
             if self.recovered:
                 publish(self)
@@ -140,7 +144,9 @@ class FlagBoard(QualityScores):
             reported_by = entry.take_reported(step, key, label)
             entry.mark_gated(label, stoppable)
             verdict = None
-            if reported_by is None:
+            if reported_by is None and entry.take_hidden(step):
+                verdict = self._evaluate_again(entry, step)
+            elif reported_by is None:
                 verdict = self._evaluate(entry, step)
             elif (awaiting := entry.take_awaiting(step)) is not None:
                 stated = awaiting if state is None else awaiting._replace(state_snapshot_hash=state, stated=True)
@@ -153,7 +159,7 @@ class FlagBoard(QualityScores):
         return verdict
 
     def _evaluate_again(self, entry: Entry, step: StepRecord) -> Verdict | None:
-        """Evaluate a step in another run than its span did: it is one step all the same."""
+        """Evaluate a step in place of the newest one, which was in another run, hid its content, or failed."""
         state = entry.state
         index, ids = state.index, (state.step_ids.data, state.step_ids.start)
         state.uncount(1)
@@ -296,7 +302,7 @@ class FlagBoard(QualityScores):
             if entry.awaiting_state:
                 self._release(entry)
             for label, run in entry.state.runs.items():
-                if run.trace_id == trace_id:
+                if run.trace_id == trace_id and not entry.waits_in(trace_id):
                     self._recovered(self.engine.finish_recovery(entry.state, label))
             if ended:
                 entry.end_trace(trace_id)
@@ -392,12 +398,8 @@ class FlagBoard(QualityScores):
         target.awaiting_state += (step._replace(trajectory_id=target.trajectory_id) for step in part.awaiting_state)
         if part.replay is None:  # too many steps to evaluate again: their runs go on as they are
             go_on_with(target, part)
-        for step in part.replay or ():
-            record, of_model = CallRecord.of(step), step.model_scope is not None
-            if of_model or (reported(target.recent, record) is None and not target.is_in_messages(step)):
-                if not of_model:
-                    target.note(record, call_key(record.call_id) if record.call_id is not None else None)
-                self._evaluate(target, step._replace(trajectory_id=target.trajectory_id), again=True)
+        for step, recovered in unknown_steps(target, part, self.branches):
+            self._evaluate_again(target, step) if recovered else self._evaluate(target, step, again=True)
 
     def discard_lossy(self, trajectory_id: str) -> bool:
         """Remove a trajectory whose steps hid arguments or results, so that the messages can rebuild it."""
@@ -410,7 +412,7 @@ class FlagBoard(QualityScores):
                     return False  # another thread was faster
                 del self._entries[entry.trajectory_id]
             rebuilt = self.entry(entry.trajectory_id)
-            rebuilt.discarded = entry.state.index - entry.reported
+            rebuilt.discarded = entry.discarded + entry.state.index - entry.reported
             carry_over(entry, rebuilt)
             keep_said(rebuilt, entry)
             rebuilt.cursor = entry.cursor
@@ -488,12 +490,12 @@ class FlagBoard(QualityScores):
         with entry.lock:
             if entry.replay is None:
                 return False  # more steps were evaluated here in between than can be evaluated again
-            replay, entry.replay = entry.replay, []
+            turns, replay, entry.replay = entry.state.turns, entry.replay, []
             saved.keep_runs_of(entry.state)
             entry.state, entry.saved_index = saved, saved.index
             entry.note_turn(saved.turns.get("", ASKED))
             clear_flags(entry)
             for step in replay:
-                self._evaluate(entry, step, again=True)
+                self._evaluate(entry, apart(entry, step, turns), again=True)
             self.counts["adopted"] += 1
             return True

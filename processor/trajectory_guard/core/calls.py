@@ -11,7 +11,7 @@ import orjson
 
 from trajectory_guard.core.fingerprints import digest64, text_digest
 from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
-from trajectory_guard.core.steps import INTERRUPTED, Outcome, StepRecord
+from trajectory_guard.core.steps import ERROR, INTERRUPTED, Outcome, StepRecord
 from trajectory_guard.core.text import both_ends, text_of
 from trajectory_guard.core.text_bounds import chars_of
 
@@ -108,7 +108,7 @@ def call_key(call_id: str) -> bytes:
     return digest64(call_id.encode("utf-8", "replace"))
 
 
-def same_call(first: CallRecord, second: CallRecord, *, newest: bool = True) -> bool:
+def same_call(first: CallRecord, second: CallRecord, *, newest: bool = True, unread: bool = False) -> bool:
     """Whether two records of one trajectory describe one call.
 
     Equal call ids at the same time say so, or with equal arguments and results in a later trace, as when a run is
@@ -121,9 +121,13 @@ def same_call(first: CallRecord, second: CallRecord, *, newest: bool = True) -> 
 
     Parameters:
         newest: ``first`` is the newest call with its id: only such a call is made again when a run is resumed.
+        unread: a gate has seen the call of ``second`` requested, and not yet an answer to it: the model has not asked
+            for it again, but its node is executed again, after an error or a question to a person.
     """
     if first.tool != second.tool:
         return False
+    if unread and newest and _executed_before(first, second):
+        return True
     if first.call_id is not None and second.call_id is not None:
         if first.call_id != second.call_id:
             return False
@@ -139,8 +143,8 @@ def same_call(first: CallRecord, second: CallRecord, *, newest: bool = True) -> 
     return first.dialect != second.dialect and _overlap(first, second)
 
 
-def reported(recent: Sequence[CallRecord], seen: CallRecord) -> CallRecord | None:
-    """The record of ``recent`` that stands for the same call, the newest one that does.
+def reported(recent: Sequence[CallRecord], seen: CallRecord, *, unread: bool = False) -> CallRecord | None:
+    """The record of ``recent`` that stands for the same call, the newest one that does; ``unread`` as in ``same_call``.
 
     Runs on every step: the usual cases come first.
     """
@@ -150,7 +154,7 @@ def reported(recent: Sequence[CallRecord], seen: CallRecord) -> CallRecord | Non
         if call_id is not None and other_id is not None and other_id != call_id:
             continue
         if other.tool == seen.tool:
-            if same_call(other, seen, newest=newest):
+            if same_call(other, seen, newest=newest, unread=unread):
                 return other
             newest = newest and other_id is None
     return None
@@ -165,6 +169,24 @@ def with_report(recent: tuple[CallRecord, ...], call: CallRecord, second: CallRe
 def is_fuller(second: CallRecord, first: CallRecord) -> bool:
     """Whether the second record shows arguments that the first one hid."""
     return first.args_hash is None and second.args_hash is not None
+
+
+def has_recovered(second: CallRecord, first: CallRecord) -> bool:
+    """Whether the first record is of an execution that failed, and the second of a later one that did not."""
+    return first.outcome == ERROR and second.outcome != ERROR and first.end <= second.start
+
+
+def _executed_before(first: CallRecord, second: CallRecord) -> bool:
+    """Whether the first record is of an earlier execution of the request of the second one.
+
+    Some instrumentations read the id from the result: a call that failed has none.
+    """
+    if first.call_id != second.call_id and (first.call_id is not None or first.outcome != ERROR):
+        return False
+    one, other = first.run.partition("/")[0], second.run.partition("/")[0]
+    if one != other and ":" in one and ":" in other:  # agents beside each other may number their calls alike
+        return False
+    return first.end <= second.start and _same_arguments(first, second)
 
 
 def _overlap(first: CallRecord, second: CallRecord) -> bool:

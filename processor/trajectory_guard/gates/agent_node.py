@@ -193,15 +193,16 @@ class GuardedAgent(Runnable[Any, Any]):
         return messages
 
     def _unasked(self, input: Any, config: RunnableConfig) -> _Passage:
-        """The node at the start of a turn, where nothing is decided: only the cursor learns what it writes."""
+        """The node at the start of a turn, where nothing is decided: board and cursor learn what it requests."""
         gate = self._gate
-        if not gate.keeps_cursor:
-            return _Passage(self._inner, input, config, nullcontext())
         configurable = config["configurable"]
         send = configurable[CONFIG_KEY_SEND]
+        before: Sequence[Any] = ()
+        status: dict[str, Any] = {}
         try:
-            before, status = self._messages(input, config) or (), _status_in(config)
-            gate.began(before, status, config)
+            if gate.keeps_cursor:
+                before, status = self._messages(input, config) or (), _status_in(config)
+                gate.began(before, status, config)
         except Exception:
             gate.gate.contain()
             return _Passage(self._inner, input, config, nullcontext())
@@ -210,7 +211,9 @@ class GuardedAgent(Runnable[Any, Any]):
             try:
                 for key, value in writes:
                     if key == gate.messages_key:
-                        gate.wrote(_joined(before, value, gate.form), status, config)
+                        gate.requested(_joined((), value, "whole"), config)
+                        if gate.keeps_cursor:
+                            gate.wrote(_joined(before, value, gate.form), status, config)
             except Exception:
                 gate.gate.contain()
             send(writes)

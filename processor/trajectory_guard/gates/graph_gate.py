@@ -182,7 +182,7 @@ class GraphGate:
                 run = (
                     board.branches.run_of(thread_id, "") if thread_id is not None and not namespace_of(config) else None
                 )
-                note_request(board, thread_id, run, written[-1], current_trace())
+                note_request(board, thread_id, run, as_messages(written)[-1], current_trace())
         except Exception:
             self.gate.contain()
 
