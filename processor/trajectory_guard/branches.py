@@ -112,7 +112,7 @@ class Branches:
 
     def in_batch(self, step: StepRecord) -> StepRecord:
         """The step with the label of its model turn if a gate has seen the call requested, else the very same one."""
-        if step.call_id is None or not self.requests:
+        if step.call_id is None:
             return step
         key = call_key(step.call_id)
         label = self.requests.get((step.trajectory_id, key))

@@ -27,7 +27,7 @@ from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import INTERRUPTED, Evidence, StepRecord
 from trajectory_guard.core.tracking.model_calls import IN_MESSAGES
-from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, run_label
+from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, may_go_on, run_label
 from trajectory_guard.cursor.table import Cursors
 from trajectory_guard.entries import Entry, Flag, GateRun, ReadCall
 from trajectory_guard.joining import apart, go_on_with, keep_said, unknown_steps
@@ -78,7 +78,7 @@ class FlagBoard(QualityScores):
 
     def observe(self, step: StepRecord) -> Verdict | None:
         """Evaluate a step; None if it does not count (duplicate, ignored tool, interrupted call, new model call)."""
-        given, step = step, self.branches.in_batch(step)
+        given, step = step, self.branches.in_batch(step) if self.branches.requests else step
         entry = self.entry(step.trajectory_id)
         try:
             with entry.lock:
@@ -241,10 +241,9 @@ class FlagBoard(QualityScores):
             entry.replay.append(truncate_for_replay(step))
             if len(entry.replay) > _MAX_REPLAY:
                 entry.replay = None
-        if turn_before is not None and state.turns.get(instance) != turn_before:
-            before = state.runs.get(label_of(instance, turn_before))
-            if before is None or before.trace_id != step.trace_id or step.turn is not None:  # else it may go on
-                self._end_run(entry, label_of(instance, turn_before))
+        label = label_of(instance, turn_before)
+        if turn_before not in (None, state.turns.get(instance)) and not may_go_on(state.runs.get(label), step):
+            self._end_run(entry, label)
         if state.restarts != restarts:
             entry.flags.pop(state.current, None)  # it was that of the run before
         return self._booked(entry, verdict) if verdict.recovered or verdict.detections else verdict

@@ -57,7 +57,7 @@ from trajectory_guard.core.weighing import may_pass, weigh
 from trajectory_guard.core.written import figures_of, names_file, names_path, was_written
 
 _KEPT_FIGURES: Final = 64
-_ANSWER_WORDS: Final = 3
+_ANSWER_WORDS: Final = 3  # less than a short sentence is a value, or the prompt of a terminal
 _LAP_OF_MEASURES: Final = 8
 
 
@@ -491,9 +491,10 @@ _COUNTER: Final = re.compile(r"\s{0,9}(?:[^\W\d_]{1,40} \d{1,4}|\d{1,4} [^\W\d_]
 
 def _answer(seen: Observation) -> str:
     """The result of an unproductive call without the words of its request; empty if that is unknown."""
-    result = seen.step.result
-    if seen.listed or result is None or len(result) > MAX_FORM_CHARS or seen.outcome == EMPTY or seen.step.stated:
+    result, empty = seen.step.result, seen.outcome == EMPTY
+    if empty and result is not None and result[:1] == "{" and not seen.step.stated:
+        return EMPTY  # nothing was found, whatever the ids, clocks and numbers of pages around it
+    if seen.listed or result is None or len(result) > MAX_FORM_CHARS or empty or seen.step.stated:
         return (seen.listed or seen.result).hex()
     answer = answer_form(result, seen.values, error=False, scores=True)
-    # less than a short sentence is a value, or the prompt of a terminal
     return answer if len(set(answer.split())) >= _ANSWER_WORDS or width(answer) > len(answer) else ""

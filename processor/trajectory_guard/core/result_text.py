@@ -249,6 +249,19 @@ def is_acknowledgement(text: str) -> bool:
     )
 
 
+def is_remark(text: str) -> bool:
+    """Whether a result is a few sentences in one line, without figures, lists or fields.
+
+    >>> is_remark("The simulation has advanced by one step. All agents have been updated. Use get_state to look.")
+    True
+    >>> is_remark("Paris: 18 degrees, light rain in the evening"), is_remark("total 3, open: a, b, c")
+    (False, False)
+    """
+    return len(text) <= _REMARK_CHARS and _NO_REMARK.search(text) is None
+
+
+_REMARK_CHARS: Final = 240
+_NO_REMARK: Final = re.compile(r"[\n\d\[\]{}<>=|:;/\\\"]")
 _NO_ERRORS: Final = re.compile(r"\"(?:\w{1,20}_?)?errors?\"\s*:\s*\[\s*\]", re.IGNORECASE)
 _STATUS_LINE: Final = re.compile(r"(?:HTTP/\d(?:\.\d)? )?20[1-5](?: [A-Z][A-Za-z -]{1,30})?")
 

@@ -15,6 +15,7 @@ from trajectory_guard.core.result_text import (
     carries_content,
     is_acknowledgement,
     is_brief,
+    is_remark,
     is_short,
     reports_status,
 )
@@ -275,4 +276,6 @@ def _of_answer(seen: Observation, text: str, pause_s: float, *, paced: bool, sta
         return Certainty.ACKNOWLEDGED  # a pause before each look may be a wait for a change
     if made_more or (seen.noisy and measures(text)):
         return Certainty.ACKNOWLEDGED  # it may be repeated on purpose: for a mean, or for several of a kind
+    if seen.in_a_row and not is_lookup(step.tool_name) and is_remark(text):
+        return Certainty.ACKNOWLEDGED  # sentences without a figure may say no more than that something was done
     return Certainty.LIKELY if seen.noisy or short else Certainty.CERTAIN

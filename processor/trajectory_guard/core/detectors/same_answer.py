@@ -112,8 +112,9 @@ def _rows_of(seen: Observation) -> int:
 
 
 def _brings_token(seen: Observation) -> bool:
-    """Whether the result holds an id or a checksum that may be what was asked for: not the cursor behind a cursor."""
-    return holds_token(seen.step.result or "") and not any(map(holds_token, seen.values))
+    """Whether the result holds an id or a checksum that may be what was asked for: not the cursor behind a cursor, and
+    not the id of a request that found nothing."""
+    return seen.outcome != EMPTY and holds_token(seen.step.result or "") and not any(map(holds_token, seen.values))
 
 
 def _shows_something(seen: Observation) -> bool:

@@ -137,6 +137,14 @@ def is_boundary(run: Run, step: StepRecord, gap_s: float, pause_s: float) -> boo
     return gap_s >= LEAST_PAUSE_S and run.rhythm_s >= 0.0 and gap_s >= RHYTHM_FACTOR * max(run.rhythm_s, 1.0)
 
 
+def may_go_on(run: Run | None, step: StepRecord) -> bool:
+    """Whether a run may go on behind a step of another user turn, if spans show both in one trace.
+
+    What looks like another message may be what the code of a tool asks a model meanwhile.
+    """
+    return run is not None and run.trace_id == step.trace_id and step.turn is None
+
+
 def superstep(batch: str | None) -> int:
     """The number of a LangGraph super-step at the end of the label of a batch; -1 if it has none.
 
