@@ -12,6 +12,8 @@ TEMPO: Final = {"type": "tempo", "uid": "${tempo}"}
 SCHEMA_VERSION: Final = 42
 WIDTH: Final = 24
 TAG: Final = "trajectory-guard"
+_MAX_TRACES: Final = 200
+"""Traces in an answer of Tempo."""
 MAX_SPANS: Final = 100
 """Spans of one trace in an answer: a Tempo refuses queries for more, unless its configuration is changed."""
 MAX_BARS: Final = 1_000
@@ -35,25 +37,20 @@ def query(expression: str, legend: str = "", *, exemplars: bool = False) -> Json
     }
 
 
-def instant(expression: str, legend: str = "", *, as_table: bool = False) -> Json:
+def instant(expression: str, legend: str = "") -> Json:
     """A Prometheus query at the end of the time shown."""
-    return {
-        **query(expression, legend),
-        "range": False,
-        "instant": True,
-        "format": "table" if as_table else "time_series",
-    }
+    return {**query(expression, legend), "range": False, "instant": True, "format": "time_series"}
 
 
-def traceql(text: str, *, table: str = "spans", limit: int = 200) -> Json:
-    """A Tempo query; ``table`` is ``spans`` or ``traces``, ``limit`` that of traces."""
+def traceql(text: str, *, table: str = "spans") -> Json:
+    """A Tempo query; ``table`` is ``spans`` or ``traces``."""
     return {
         "datasource": TEMPO,
         "queryType": "traceql",
         "query": text,
         "tableType": table,
-        "limit": limit,
-        "spss": min(limit, MAX_SPANS),
+        "limit": _MAX_TRACES,
+        "spss": MAX_SPANS,
         "filters": [],
     }
 
@@ -111,8 +108,8 @@ def thresholds(steps: Sequence[tuple[float, str]], base: str = GREEN) -> Json:
 
 def graph(
     title: str, description: str, *targets: Json, unit: str = "none", width: int = 8, height: int = 8,
-    bars: bool = False, stacked: bool = False, overrides: Sequence[Json] = (), minimum: float | None = 0,
-    maximum: float | None = None, steps: Sequence[tuple[float, str]] = (), **more: Any,
+    bars: bool = False, stacked: bool = False, overrides: Sequence[Json] = (), maximum: float | None = None,
+    steps: Sequence[tuple[float, str]] = (), **more: Any,
 ) -> Json:  # fmt: skip
     """Values over time. ``bars`` are for events: each bar counts the events since the previous bar."""
     custom: Json = {
@@ -124,8 +121,7 @@ def graph(
         "stacking": {"mode": "normal" if stacked else "none", "group": "A"},
         "thresholdsStyle": {"mode": "dashed" if steps else "off"},
     }
-    limits = {"min": minimum} if minimum is not None else {}
-    limits |= {"max": maximum} if maximum is not None else {}
+    limits: Json = {"min": 0} | ({"max": maximum} if maximum is not None else {})
     limits |= {"decimals": 0} if bars and unit == "none" else {}
     return panel(
         "timeseries", title, description, targets, width=width, height=height, unit=unit, overrides=overrides,
@@ -138,10 +134,10 @@ def graph(
     )  # fmt: skip
 
 
-def ranking(title: str, description: str, target: Json, *, unit: str = "none", width: int = 8, **more: Any) -> Json:
+def ranking(title: str, description: str, target: Json, **more: Any) -> Json:
     """Bars, the longest first."""
     return panel(
-        "bargauge", title, description, [target], width=width, unit=unit,
+        "bargauge", title, description, [target], width=8,
         defaults={"min": 0, "color": {"mode": "continuous-BlYlRd"}, "thresholds": thresholds(())},
         options={
             "displayMode": "basic", "orientation": "horizontal", "valueMode": "color", "showUnfilled": True,
@@ -154,12 +150,12 @@ def ranking(title: str, description: str, target: Json, *, unit: str = "none", w
 
 
 def table(
-    title: str, description: str, target: Json, *, overrides: Sequence[Json] = (), width: int = WIDTH, height: int = 9,
+    title: str, description: str, target: Json, *, overrides: Sequence[Json] = (), height: int = 9,
     transformations: Sequence[Json] = (),
 ) -> Json:  # fmt: skip
     """Rows of a query result."""
     return panel(
-        "table", title, description, [target], width=width, height=height, overrides=overrides,
+        "table", title, description, [target], width=WIDTH, height=height, overrides=overrides,
         defaults={"custom": {"align": "auto", "filterable": True, "cellOptions": {"type": "auto"}, "inspect": True}},
         options={"showHeader": True, "cellHeight": "sm"}, transformations=list(transformations),
     )  # fmt: skip

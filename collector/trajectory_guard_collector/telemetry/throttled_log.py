@@ -11,33 +11,30 @@ from typing import Final
 from trajectory_guard.core.tracking.tables import BoundedTable
 
 _MAX_KINDS: Final = 256
+_INTERVAL_S: Final = 60.0
 _NUMBER: Final = re.compile(r"\d+")
 
 
 class ThrottledLog:
-    """Logs the first line of each kind, then one per interval with the number of lines left out.
+    """Logs the first line of each kind, then one a minute with the number of lines left out.
 
     Parameters:
         logger: receives the lines.
-        interval_s: seconds between two lines of a kind.
         clock: monotonic seconds; for tests.
 
     It distinguishes the 256 kinds seen last.
     """
 
-    def __init__(
-        self, logger: logging.Logger, *, interval_s: float = 60.0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, logger: logging.Logger, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._logger = logger
-        self._interval_s = interval_s
         self._clock = clock
         self._kinds: BoundedTable[str, tuple[float, int]] = BoundedTable(_MAX_KINDS)
 
     def log(self, level: int, kind: str, message: str) -> None:
-        """Log ``message`` unless a line of the same ``kind`` was logged within the interval."""
+        """Log ``message`` unless a line of the same ``kind`` was logged within the last minute."""
         now = self._clock()
         last, left_out = self._kinds.pop(kind, (-float("inf"), 0))
-        if now - last < self._interval_s:
+        if now - last < _INTERVAL_S:
             self._kinds[kind] = (last, left_out + 1)
             return
         self._kinds[kind] = (now, 0)
@@ -50,9 +47,9 @@ class ThrottledRecords(logging.Filter):
     It is for libraries that log each attempt to reach a backend. Parameters: as of ``ThrottledLog``.
     """
 
-    def __init__(self, *, interval_s: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._interval_s, self._clock = interval_s, clock
+        self._clock = clock
         self._kinds: BoundedTable[str, tuple[float, int]] = BoundedTable(_MAX_KINDS)
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -60,7 +57,7 @@ class ThrottledRecords(logging.Filter):
         message, now = record.getMessage(), self._clock()
         kind = _NUMBER.sub("0", f"{record.name} {message}")
         last, left_out = self._kinds.pop(kind, (-float("inf"), 0))
-        passes = now - last >= self._interval_s
+        passes = now - last >= _INTERVAL_S
         self._kinds[kind] = (now, 0) if passes else (last, left_out + 1)
         if passes and left_out:
             record.msg, record.args = f"{message} ({left_out} more like this since)", ()

@@ -86,11 +86,11 @@ def report(found: Calibration, settings: ModelSettings) -> str:
     return "\n".join(f"{name:<13} {value}" for name, value in rows)
 
 
-def settle_pairs(model_dir: str | None, store: str | None = None) -> Settler:
-    """A settler for ``compare --model DIR``, calibrated from the store or else on the bundled pairs.
+def settle_pairs(model_dir: str | None) -> Settler:
+    """A settler for ``compare --model DIR``, calibrated from the usual store or else on the bundled pairs.
 
     Raises:
         ModelError: no fastembed, no such directory, a file is missing, or the model is not worth using.
     """
-    prepared = prepare(_settings(model_dir, store))
+    prepared = prepare(_settings(model_dir, None))
     return settler(prepared.embed, prepared.calibration)

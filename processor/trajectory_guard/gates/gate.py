@@ -91,7 +91,6 @@ class Gate:
         config: by default that of the board. It has to be equal to the board's, ``config.GATE_KEYS`` aside; a process
         without a configuration adopts it.
         board: the board to read; by default the one the span processor writes to.
-        clock: wall clock in seconds, for steps read from messages.
 
     Attributes:
         is_own_node: it is a node after the tools: it does not see a run begin, and the state may keep nothing of
@@ -101,15 +100,8 @@ class Gate:
         ConfigError: the board is configured otherwise; the keys that differ are named.
     """
 
-    def __init__(
-        self,
-        config: GuardConfig | None = None,
-        *,
-        board: FlagBoard | None = None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, config: GuardConfig | None = None, *, board: FlagBoard | None = None) -> None:
         self._given = config
-        self._clock = clock
         self.board = board_for(config, board, gate=True)
         register_globally(self.board)
         self.boundaries = Boundaries(self.board)
@@ -306,7 +298,7 @@ class Gate:
         run = label_of(instance, None) if turn is None else self.board.new_turn(trajectory, instance, turn)
         before, stoppable = frozenset(status.get("calls") or ()), self.config.mode != "nudge"
         found = new_steps(
-            messages, trajectory_id=trajectory, now=self._clock(),
+            messages, trajectory_id=trajectory, now=time.time(),
             known=lambda call: call in before or (self.board.was_read(trajectory, call) and not (again and before)),
         )  # fmt: skip
         steps = [step._replace(run=instance or None, turn=turn) for step in found] if found else found
@@ -318,7 +310,7 @@ class Gate:
             verdicts += self.board.release_awaiting(trajectory, run)
         said = []
         if not steps and not self.board.repeats_model_call(trajectory):
-            said = said_again(messages, trajectory, self._clock())
+            said = said_again(messages, trajectory, time.time())
         self.board.note_talk(trajectory, talks=bool(said))
         verdicts += (self.board.observe(step._replace(run=instance or None, turn=turn)) for step in said)
         if not steps:

@@ -87,7 +87,6 @@ class GraphGate:
         config, board: as for ``Gate``.
         on_stop, nudge_role, messages_key, whole_list, state_of: as for ``TrajectoryGuardNode``.
         refuse_pointless: as for ``apply_guard``.
-        gate: a gate to share with other graphs, instead of a new one.
 
     Attributes:
         witness: a gate of this graph stands before every tool call; see ``Boundaries.read``.
@@ -104,12 +103,11 @@ class GraphGate:
         state_of: StateOf | None = None,
         refuse_pointless: bool | RefusalRules = False,
         board: FlagBoard | None = None,
-        gate: Gate | None = None,
     ) -> None:
         if nudge_role not in ("user", "system", "tool"):
             raise ValueError(f"nudge_role: {nudge_role!r} is none of 'user', 'system', 'tool'")
         check_gate_arguments(config, board, state_of, messages_key)
-        self.gate = gate or Gate(config, board=board)
+        self.gate = Gate(config, board=board)
         self.on_stop = on_stop
         self.nudge_role = nudge_role
         self.messages_key = messages_key

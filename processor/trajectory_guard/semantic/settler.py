@@ -149,7 +149,7 @@ class BackgroundSettler:
     answer stays None. A fork is survived: the child starts its own thread when it first asks.
 
     Parameters:
-        settings: by default from the environment.
+        settings: which model, and how much memory it may use.
         load: stands in for ``prepare(settings)``.
         counts: where to count ``errors.model``, ``errors.embedding``, ``settle.same``, ``settle.different``,
             ``settle.unknown`` and ``settle.dropped``.
@@ -157,12 +157,12 @@ class BackgroundSettler:
 
     def __init__(
         self,
-        settings: ModelSettings | None = None,
+        settings: ModelSettings,
         *,
         load: Callable[[], Prepared] | None = None,
         counts: Counter[str] | None = None,
     ) -> None:
-        self.settings = settings or ModelSettings.from_env()
+        self.settings = settings
         self.counts = Counter[str]() if counts is None else counts
         self._load = load or (lambda: prepare(self.settings))
         self._reset()

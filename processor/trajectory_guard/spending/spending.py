@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -149,13 +149,12 @@ class Spending:
         counts: Counter[str] | None = None,
         outlier_deviations: float = THRESHOLD,
         outlier_tokens: int = LEAST_TOKENS,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self.store, self.budgets = store, tuple(budgets)
         self.counts: Counter[str] = Counter() if counts is None else counts
         self.service = ""  # of the spans seen last
         self._rates, self._prices = dict(rates or {}), prices or PriceTable()
-        self._deviations, self._least, self._clock = outlier_deviations, outlier_tokens, clock
+        self._deviations, self._least = outlier_deviations, outlier_tokens
         self._baselines: BoundedTable[tuple[str, str], Baseline] = BoundedTable(_AGENTS)
         self._raised: BoundedTable[tuple[str, Account, int], None] = BoundedTable(_RAISED)
         self._booked_here = BookedHere()
@@ -340,7 +339,7 @@ class Spending:
         Raises:
             LedgerError: the ledger cannot be read.
         """
-        day = today(self._clock())
+        day = today(time.time())
         service = self.service if service is None else service
         trajectory, agent, service = (writable(bounded_name(name)) for name in (trajectory, agent, service))
         accounts = [(budget, budget.account(trajectory, agent, service, day, tenant)) for budget in self.budgets]
@@ -412,7 +411,7 @@ class Spending:
 
     def day_of(self, end: float) -> str:
         """UTC day on which a call counts that ended at this time, in seconds; see ``day_of``."""
-        return day_of(end, self._clock())
+        return day_of(end, time.time())
 
     def rate(self, model: str) -> Rate | None:
         """Price of a model as known now: a configured one, else a maintained one; None if neither is.
@@ -452,7 +451,7 @@ class Spending:
 
     def shown(self) -> list[BudgetState]:
         """The budgets of agents, services and days as this process read them last; those of today only."""
-        day = today(self._clock())
+        day = today(time.time())
         with self._lock:
             states = list(self._shown.values())
         return [

@@ -54,23 +54,13 @@ class Sender:
         retry: pauses.
         metrics: counters.
         log: for failures.
-        clock: monotonic seconds; for tests.
     """
 
-    def __init__(
-        self,
-        exporter: Exporter,
-        retry: Retry,
-        metrics: Metrics,
-        log: ThrottledLog,
-        *,
-        clock: Callable[[], float] | None = None,
-    ) -> None:
+    def __init__(self, exporter: Exporter, retry: Retry, metrics: Metrics, log: ThrottledLog) -> None:
         self.exporter = exporter
         self._retry = retry
         self._metrics = metrics
         self._log = log
-        self._clock = clock or (lambda: asyncio.get_running_loop().time())
         self._failing_since: float | None = None
 
     @property
@@ -120,15 +110,16 @@ class Sender:
                 raise
 
     async def _deliver(self, part: Batch, give_up_at: Callable[[], float], stop: asyncio.Event | None) -> None:
-        backoff, began = RetryPauses(self._retry), self._clock()
+        clock = asyncio.get_running_loop().time
+        backoff, began = RetryPauses(self._retry), clock()
         while True:
             try:
                 return await self._attempt(part)
             except RetryableExportError as error:
-                if self._clock() - began > error.patience_s:
+                if clock() - began > error.patience_s:
                     raise PermanentExportError(str(error), divisible=True) from error
                 pause_s = backoff.next_pause_s(error.retry_after_s)
-                over = self._clock() + pause_s > give_up_at()
+                over = clock() + pause_s > give_up_at()
                 if stop is None or not stop.is_set():
                     then = "there is no time for another attempt" if over else f"the next attempt is in {pause_s:.1f} s"
                     self._report("retry", f"{error}; {then}")
@@ -138,7 +129,8 @@ class Sender:
             self._metrics.add(catalogue.RETRIES, exporter=self.name)
 
     async def _attempt(self, part: Batch) -> None:
-        start = self._clock()
+        clock = asyncio.get_running_loop().time
+        start = clock()
         try:
             result = await self.exporter.export(part)
         except RetryableExportError as error:
@@ -153,7 +145,7 @@ class Sender:
             self._metrics.add(catalogue.ERRORS, where=f"exporter {self.name}")
             raise RetryableExportError(f"{type(error).__name__}: {error}") from error
         finally:
-            self._metrics.observe(catalogue.SEND_DURATION, self._clock() - start, exporter=self.name)
+            self._metrics.observe(catalogue.SEND_DURATION, clock() - start, exporter=self.name)
         self._note_reply(result.unreadable)
         if self._failing_since is not None:
             self._report("again", f"delivers again, after {start - self._failing_since:.0f} s", logging.INFO)

@@ -35,20 +35,16 @@ class Certificates:
         config: the ``tls`` section.
         key: path of that section, for messages.
         metrics: counts.
-        clock: seconds, monotonic.
 
     Raises:
         ConfigError: a file is missing or cannot be used.
     """
 
-    def __init__(
-        self, config: ServerTls, key: str, metrics: Metrics, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, config: ServerTls, key: str, metrics: Metrics) -> None:
         self._config = config
         self._key = key
         self._metrics = metrics
-        self._clock = clock
-        self._looked_at = clock()
+        self._looked_at = time.monotonic()
         self._loaded = self._load()
         self._given = self._loaded
 
@@ -76,7 +72,7 @@ class Certificates:
         return self._given.grpc
 
     def _refresh(self) -> None:
-        now = self._clock()
+        now = time.monotonic()
         if now - self._looked_at < self._config.reload_interval_s:
             return
         self._looked_at = now

@@ -69,12 +69,12 @@ def read_json(
     yield from _read_lines(lines, stream, name, diagnostics, limits)
 
 
-def decode_json(data: bytes, name: str, diagnostics: Diagnostics, line: int | None = None) -> Iterator[Value]:
+def decode_json(data: bytes, name: str, diagnostics: Diagnostics) -> Iterator[Value]:
     """The value in ``data``."""
     try:
-        yield Value(_decode(data), line)
+        yield Value(_decode(data), None)
     except (ValueError, RecursionError) as error:
-        diagnostics.fail(name, f"not valid JSON: {_reason(error)}", line)
+        diagnostics.fail(name, f"not valid JSON: {_reason(error)}")
 
 
 def _decode(data: bytes) -> Any:

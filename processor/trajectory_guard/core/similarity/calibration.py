@@ -143,7 +143,6 @@ def calibrate(
     embed: Embed,
     pairs: Sequence[Pair],
     *,
-    beta: float = BETA,
     max_fpr: float = MAX_FPR,
     own: int = 0,
     model: str | None = None,
@@ -156,7 +155,6 @@ def calibrate(
     Parameters:
         embed: one text to one vector.
         pairs: at least ``MIN_PAIRS`` of each label; those that a comparator cannot decide are the right ones.
-        beta: weight of recall against precision.
         max_fpr: 0 to 1.
         own: how many of the pairs the user brought; only noted.
         model: fingerprint, where the caller has it.
@@ -173,7 +171,7 @@ def calibrate(
     cosines = [float(left @ right) for left, right in vectors]
     same = sorted(cosine for cosine, pair in zip(cosines, pairs, strict=True) if pair.same)
     other = sorted(cosine for cosine, pair in zip(cosines, pairs, strict=True) if not pair.same)
-    tau = _threshold(same, other, beta, max_fpr)
+    tau = _threshold(same, other, max_fpr)
     hits, alarms = _reached(same, tau), _reached(other, tau)
     recall, auc = hits / len(same), _auc(same, other)
     return Calibration(
@@ -199,7 +197,7 @@ def _reached(ordered: Sequence[float], tau: float) -> int:
     return len(ordered) - bisect_left(ordered, tau)
 
 
-def _threshold(same: Sequence[float], other: Sequence[float], beta: float, max_fpr: float) -> float:
+def _threshold(same: Sequence[float], other: Sequence[float], max_fpr: float) -> float:
     """Half way between two neighbouring cosines; 1 if no threshold finds anything within ``max_fpr``."""
     scores = sorted({*same, *other})
     best = (0.0, 1.0)
@@ -207,8 +205,8 @@ def _threshold(same: Sequence[float], other: Sequence[float], beta: float, max_f
         tau = (below + above) / 2
         hits, alarms = _reached(same, tau), _reached(other, tau)
         if 0.0 < tau <= 1.0 and alarms <= max_fpr * len(other):
-            weighted = (1 + beta**2) * hits
-            best = max(best, (weighted / (weighted + beta**2 * (len(same) - hits) + alarms), tau))
+            weighted = (1 + BETA**2) * hits
+            best = max(best, (weighted / (weighted + BETA**2 * (len(same) - hits) + alarms), tau))
     return best[1]
 
 

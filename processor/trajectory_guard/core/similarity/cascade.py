@@ -127,7 +127,6 @@ class Settler:
     Parameters:
         embed: one text to one vector; need not be normalised.
         tau: cosine in (0, 1] from which two texts mean the same; comes from calibration, never from another model.
-        limit: vectors remembered.
         any_language: whether ``tau`` was found on pairs of the languages in use; else only English texts are settled.
 
     >>> def letters(text): return [text.count(letter) for letter in "abc"]
@@ -135,13 +134,13 @@ class Settler:
     True
     """
 
-    def __init__(self, embed: Embed, tau: float, *, limit: int = MAX_VECTORS, any_language: bool = False) -> None:
+    def __init__(self, embed: Embed, tau: float, *, any_language: bool = False) -> None:
         if not 0.0 < tau <= 1.0:
             raise ValueError(f"tau: {tau} is not in (0, 1]")
         self.embed = embed
         self.tau = tau
         self.any_language = any_language
-        self._cache = VectorCache(limit)
+        self._cache = VectorCache()
 
     def settle(self, a: str, b: str) -> bool | None:
         """Whether two texts mean the same; None if there is nothing to compare. Errors of ``embed`` pass through."""
