@@ -331,20 +331,20 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
 
 def is_disabled() -> bool:
     """Whether ``TRAJECTORY_GUARD_DISABLED`` switches the guard off: no span is evaluated, and gates only observe."""
-    return _disabled() in _TRUE
+    return _disabled() in TRUE
 
 
 def unclear_switch() -> str | None:
     """The value of ``TRAJECTORY_GUARD_DISABLED`` if it says neither yes nor no: the guard then stays on."""
-    return None if _disabled() in ("", *_TRUE, *_FALSE) else _disabled()
+    return None if _disabled() in ("", *TRUE, *FALSE) else _disabled()
 
 
 def _disabled() -> str:
     return os.environ.get(f"{ENV_PREFIX}DISABLED", "").strip().lower()
 
 
-_TRUE: Final = ("1", "true", "yes", "on")
-_FALSE: Final = ("0", "false", "no", "off")
+TRUE: Final = ("1", "true", "yes", "on")
+FALSE: Final = ("0", "false", "no", "off")
 
 
 def _holds_many(model: type[BaseModel], key: str) -> bool:

@@ -6,13 +6,12 @@ import base64
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from trajectory_guard.dialects.span import SpanEvent, SpanView
+from trajectory_guard.dialects.span import SPAN_KINDS, SpanEvent, SpanView
 
-_KINDS: Final = ("internal", "internal", "server", "client", "producer", "consumer")
 _HEX_DIGITS: Final = frozenset("0123456789abcdefABCDEF")
 _STATUS: Final = {0: "unset", 1: "ok", 2: "error"}
 _STATUS_NAMES: Final = {"STATUS_CODE_UNSET": 0, "STATUS_CODE_OK": 1, "STATUS_CODE_ERROR": 2}
-_KIND_NAMES: Final = {f"SPAN_KIND_{name.upper()}": number for number, name in enumerate(_KINDS) if number}
+_KIND_NAMES: Final = {f"SPAN_KIND_{name.upper()}": number for number, name in enumerate(SPAN_KINDS) if number}
 
 
 def spans_from_json(request: Mapping[str, Any]) -> Iterator[SpanView]:
@@ -49,7 +48,7 @@ def _span(span: Mapping[str, Any], scope: str, version: str | None, resource: Ma
         trace_id=_required_id(span, "traceId", "trace_id", 32),
         span_id=_required_id(span, "spanId", "span_id", 16),
         parent_id=hex_id(_get(span, "parentSpanId", "parent_span_id") or "", 16) or None,
-        kind=_KINDS[_enum(span.get("kind", 0), _KIND_NAMES) % len(_KINDS)],
+        kind=SPAN_KINDS[_enum(span.get("kind", 0), _KIND_NAMES) % len(SPAN_KINDS)],
         status=_STATUS.get(_enum(status.get("code", 0), _STATUS_NAMES), "unset"),
         status_description=str(status.get("message", "")),
         events=[

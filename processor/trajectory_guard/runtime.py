@@ -32,7 +32,7 @@ from trajectory_guard.unknown_ids import UnknownIds
 if TYPE_CHECKING:
     from trajectory_guard.semantic.settler import BackgroundSettler
 
-_MODEL_KEYS: Final = ("model_path", "model_download", "calibration")
+_MODEL_KEYS: Final = SECTIONS["model"]
 _QUALITY_KEYS: Final = SECTIONS["quality"]
 _SCORE_KEYS: Final = (
     "langfuse_scores", "langfuse_max_waiting", "langfuse_batches_per_minute", "max_trajectories", "redact",

@@ -41,6 +41,7 @@ from trajectory_guard_collector.telemetry.line_writer import FLUSH_S, MAX_MIB
 
 Endpoint = Annotated[str, AfterValidator(is_endpoint)]
 Token = Annotated[SecretStr, AfterValidator(is_token)]
+LogLevel = Literal["debug", "info", "warning", "error"]
 _LARGEST: Final = 2**31 - 1
 """The upper bound of every number: timers, sizes in bytes and the options of gRPC take none that is much larger."""
 _SHORTEST_S: Final = 0.01
@@ -396,7 +397,7 @@ class Telemetry(Model):
     open_page: bool = False
     """Show ``/debug/trajectories`` to every client. Otherwise it needs a token of ``receivers.otlp.auth`` or
     ``flags.auth``; where neither has tokens, only clients on this machine, or with a client certificate, see it."""
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_level: LogLevel = "info"
     """Level of the JSON log lines on standard error."""
     max_unwritten_mib: float = Field(default=MAX_MIB, gt=0.0)
     """Log lines that may wait for the reader of standard error, and as many lines of the debug exporter for that of

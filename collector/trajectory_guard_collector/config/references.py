@@ -55,10 +55,10 @@ def _resolved(text: str, environ: Mapping[str, str], report: Callable[[str], Non
 def _source(reference: str) -> str | None:
     """The variable or file that a reference names; None if its own default permits that it is empty."""
     scheme, _, rest = reference[2:-1].partition(":")
-    name, dash, default = rest.partition(":-")
     if scheme == "file":
         return f"file {rest}"
-    return None if dash and not default else f"environment variable {name}"
+    name, default = _name_and_default(rest)
+    return None if default == "" else f"environment variable {name}"
 
 
 def _replacement(match: re.Match[str], environ: Mapping[str, str], report: Callable[[str], None]) -> str:
@@ -78,15 +78,21 @@ def _replacement(match: re.Match[str], environ: Mapping[str, str], report: Calla
 
 
 def _variable(reference: str, environ: Mapping[str, str], report: Callable[[str], None]) -> str:
-    name, dash, default = reference.partition(":-")
+    name, default = _name_and_default(reference)
     if not _NAME.fullmatch(name):
         report(f"{name!r} is not a valid environment variable name: letters, digits and _ only, no digit first")
         return ""
     if name in environ:
         return environ[name]
-    if not dash:
+    if default is None:
         report(f"environment variable {name} is not set, and there is no default (${{env:{name}:-default}})")
-    return default
+    return default or ""
+
+
+def _name_and_default(reference: str) -> tuple[str, str | None]:
+    """Name of a variable and its default, None where there is none."""
+    name, dash, default = reference.partition(":-")
+    return name, default if dash else None
 
 
 def _contents(file: str, report: Callable[[str], None]) -> str:

@@ -20,7 +20,7 @@ from trajectory_guard_collector.config.checks import (
     token_mistakes,
 )
 from trajectory_guard_collector.config.directories import why_unusable
-from trajectory_guard_collector.config.models import Auth, ClientTls, Exporter, Model, Retry, Trajectories
+from trajectory_guard_collector.config.models import Auth, ClientTls, Exporter, LogLevel, Model, Retry, Trajectories
 from trajectory_guard_collector.config.pem import why_unreadable
 from trajectory_guard_collector.config.render import shared_tokens, unusable_tokens
 from trajectory_guard_collector.config.tokens import HANDS, READERS
@@ -229,7 +229,7 @@ class Telemetry(Model):
 
     endpoint: Endpoint | None = "localhost:8889"
     """``host:port`` of ``/metrics``, ``/healthz`` and ``/readyz``; null switches it off."""
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_level: LogLevel = "info"
     """Level of the JSON log lines on standard error."""
     max_unwritten_mib: float = Field(default=MAX_MIB, gt=0.0)
     """Log lines that may wait for the reader of standard error; further ones are dropped and counted."""

@@ -15,7 +15,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from trajectory_guard.dialects.base import ARGUMENT_KEYS, MAX_NAME_CHARS, RESULT_KEYS, Dialect
-from trajectory_guard.dialects.span import SpanEvent, SpanView
+from trajectory_guard.dialects.span import SPAN_KINDS, SpanEvent, SpanView
 from trajectory_guard.dialects.table import table_of
 from trajectory_guard.spans.length_limits import LengthLimits
 from trajectory_guard_collector.cooperative import at_once
@@ -32,7 +32,6 @@ T = TypeVar("T")
 OpaqueSpan = tuple[bytes, bytes, bytes, Any, int]
 """A span without agent attributes, or one nested too deeply to be read: ids of its trace, of itself and of its parent,
 the field that holds it, and its index there. A plain tuple, since nine spans in ten are one of these."""
-_KINDS: Final = ("internal", "internal", "server", "client", "producer", "consumer")
 _STATUS: Final = ("unset", "ok", "error")
 _NANO: Final = 1e9
 _CONTENT: Final = frozenset((*ARGUMENT_KEYS, *RESULT_KEYS))
@@ -228,7 +227,7 @@ def view_of(span: Span, scope: InstrumentationScope, resource: Mapping[str, Any]
         span.trace_id.hex(),
         span.span_id.hex(),
         span.parent_span_id.hex() or None,
-        _KINDS[span.kind % len(_KINDS)],
+        SPAN_KINDS[span.kind % len(SPAN_KINDS)],
         _STATUS[status.code] if 0 <= status.code < len(_STATUS) else "unset",
         status.message,
         [SpanEvent(event.name, attributes_of(event.attributes)) for event in events] if events else [],

@@ -9,6 +9,7 @@ import sys
 from typing import Any, Final
 
 from trajectory_guard.cli.recordings.diagnostics import Diagnostics
+from trajectory_guard.core.fingerprints import is_unicode
 from trajectory_guard.core.text import printable
 from trajectory_guard.standard_streams import open_closed_ones, say
 
@@ -28,7 +29,7 @@ def json_line(value: Any, *, ascii_only: bool = False) -> str:
         line = json.dumps(value, ensure_ascii=ascii_only, allow_nan=False)
     except ValueError:
         line = json.dumps(_finite(value), ensure_ascii=ascii_only)
-    if not ascii_only and not _is_encodable(line):
+    if not ascii_only and not is_unicode(line):
         return json_line(value, ascii_only=True)  # half of a surrogate pair, as JSON can carry it
     return line
 
@@ -39,14 +40,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _finite(one) for key, one in value.items()}
     return [_finite(one) for one in value] if isinstance(value, (list, tuple)) else value
-
-
-def _is_encodable(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _is_utf8(stream: Any) -> bool:

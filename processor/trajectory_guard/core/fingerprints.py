@@ -45,7 +45,7 @@ def parse_json(text: str) -> Any:
     try:
         value = orjson.loads(text)
     except ValueError:
-        if "NaN" not in text and "Infinity" not in text and "\\u" not in text and _is_unicode(text):
+        if "NaN" not in text and "Infinity" not in text and "\\u" not in text and is_unicode(text):
             raise  # the standard library reads no more than orjson here, and says no at several times the cost
         return json.loads(text)
     # orjson reads an integer beyond 64 bits as a float
@@ -113,7 +113,7 @@ def parse_json_or_lines(text: str) -> Any:
         return [parse_json(line) for line in text.splitlines() if line.strip()]
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
     """Whether ``text`` has no lone surrogates, which orjson does not read."""
     try:
         text.encode("utf-8")

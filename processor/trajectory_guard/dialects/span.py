@@ -8,6 +8,8 @@ from typing import Any, Final, NamedTuple
 GUARD_SCOPE: Final = "trajectory_guard"
 """Scope of the guard's own spans. Other vendors' processors enter attributes in them as in any span that names a tool:
 no row may read them."""
+SPAN_KINDS: Final = ("internal", "internal", "server", "client", "producer", "consumer")
+"""By the number of the kind in OTLP; 0, which says nothing, is read as the default."""
 
 
 class CutOff(str):

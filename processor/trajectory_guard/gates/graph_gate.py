@@ -104,7 +104,7 @@ class GraphGate:
         refuse_pointless: bool | RefusalRules = False,
         board: FlagBoard | None = None,
     ) -> None:
-        if nudge_role not in ("user", "system", "tool"):
+        if nudge_role not in get_args(NudgeRole):
             raise ValueError(f"nudge_role: {nudge_role!r} is none of 'user', 'system', 'tool'")
         check_gate_arguments(config, board, state_of, messages_key)
         self.gate = Gate(config, board=board)

@@ -29,7 +29,7 @@ from trajectory_guard.gates.budget_gate import Cheaper, cheaper_model, refusal_m
 from trajectory_guard.gates.budgets import Action, BudgetCheck, BudgetExceededError, RefusalText, Ruling
 from trajectory_guard.gates.compiled import nested_below
 from trajectory_guard.gates.gate import GateDecision
-from trajectory_guard.gates.graph_gate import INTENDED, Ending, GraphGate, NudgeRole, Outcome
+from trajectory_guard.gates.graph_gate import ENDINGS, INTENDED, Ending, GraphGate, NudgeRole, Outcome
 from trajectory_guard.gates.langgraph_internals import CONFIG_KEY_TASK_ID
 from trajectory_guard.gates.open_decisions import OpenDecisions
 from trajectory_guard.gates.own_keys import bounded_append
@@ -110,7 +110,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         board: FlagBoard | None = None,
     ) -> None:
         super().__init__()
-        if on_stop not in ("end", "raise", "interrupt"):
+        if on_stop not in ENDINGS:
             raise ValueError(f"on_stop: {on_stop!r} is none of 'end', 'raise', 'interrupt'")
         check_budget_arguments(cheaper, budget_text, agent)
         self._gate = GraphGate(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from weakref import WeakSet
 
+from trajectory_guard.config import TRUE
 from trajectory_guard.core.similarity.calibration import Calibration, calibrate, fingerprint, pairs_digest
 from trajectory_guard.core.similarity.cascade import (
     MAX_VECTORS,
@@ -78,7 +79,7 @@ class ModelSettings:
         environ = os.environ if environ is None else environ
         return cls(
             path=environ.get(ENV_PATH) or None,
-            download=environ.get(ENV_DOWNLOAD, "").lower() in ("1", "true", "yes", "on"),
+            download=environ.get(ENV_DOWNLOAD, "").lower() in TRUE,
             calibration=environ.get(ENV_STORE) or None,
         )
 

@@ -127,14 +127,20 @@ def _span_events(span: SpanView, wanted: MessageKeys) -> list[Any]:
 
 def _event_list(value: Any, of_model: bool, output_events: frozenset[str]) -> list[Any]:
     """Messages as a list of event bodies in one attribute. ``output_events`` are names of events of the model."""
-    if isinstance(value, str):
-        try:
-            value = parse_json(value)
-        except (ValueError, RecursionError):
-            return []
+    value = _decoded(value)
     bodies = [body for body in value if isinstance(body, Mapping)] if isinstance(value, (list, tuple)) else []
     named = [(str(body.get("event.name", "")), body) for body in bodies]
     return [_event_body(name, body) for name, body in named if (name in output_events) == of_model]
+
+
+def _decoded(value: Any) -> Any:
+    """The value of a text that is JSON, None for another text; other values as they are."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_json(value)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _event_body(name: str, body: Mapping[str, Any]) -> Any:
@@ -208,11 +214,7 @@ def _with_schema(tool: Any) -> list[Any]:
 
 
 def _tool_list(value: Any) -> list[Any]:
-    if isinstance(value, str):
-        try:
-            value = parse_json(value)
-        except (ValueError, RecursionError):
-            return []
+    value = _decoded(value)
     if isinstance(value, Mapping):
         tools = value.get("function_tools", value.get("tools", [value]))
         return tools if isinstance(tools, list) else []

@@ -31,6 +31,7 @@ _RESULT_KINDS: Final = frozenset(
     )
 )  # fmt: skip
 _TEXT_KINDS: Final = frozenset(("text", "output_text", "input_text", "reasoning", "thinking", "summary_text", ""))
+_LANGCHAIN_TYPES: Final = ("ai", "human", "tool", "system")
 _CALL_WRAPPERS: Final = ("toolUse", "functionCall", "function_call", "tool_use", "tool_call", "toolRequest")
 _RESULT_WRAPPERS: Final = (
     "toolResult", "functionResponse", "function_response", "tool_result", "tool_call_result", "toolResponse",
@@ -134,7 +135,7 @@ def _mapping(value: Mapping[str, Any], depth: int) -> Iterator[Message]:
     if value.get("lc") == 1 and isinstance(value.get("kwargs"), Mapping):
         yield from _messages(value["kwargs"], depth + 1)
         return
-    if isinstance(value.get("data"), Mapping) and value.get("type") in ("ai", "human", "tool", "system"):
+    if isinstance(value.get("data"), Mapping) and value.get("type") in _LANGCHAIN_TYPES:
         yield from _messages({"type": value["type"], **value["data"]}, depth + 1)
         return
     part = _part(value)
@@ -170,7 +171,7 @@ def _role(value: Mapping[str, Any]) -> str:
     role = value.get("role", value.get("_role"))
     if not isinstance(role, str):
         kind = value.get("type")
-        role = kind if kind in ("ai", "human", "tool", "system") and "content" in value else ""
+        role = kind if kind in _LANGCHAIN_TYPES and "content" in value else ""
     role = str(role).rpartition(".")[2].lower()
     return _ROLES.get(role, role)
 

@@ -19,7 +19,7 @@ from trajectory_guard.cli.doctor.fixes import (
     keep_one,
 )
 from trajectory_guard.cli.findings import Finding
-from trajectory_guard.config import ENV_PREFIX, ConfigError, GuardConfig
+from trajectory_guard.config import ENV_PREFIX, FALSE, TRUE, ConfigError, GuardConfig
 
 _FRAMEWORKS: Final = frozenset(
     (
@@ -40,8 +40,6 @@ _LANGCHAIN: Final = (
 )  # fmt: skip
 _REMOVALS: Final[Mapping[str, str]] = {"langsmith": "export LANGSMITH_OTEL_ENABLED=false"}
 """Where another command than ``pip uninstall`` switches an instrumentation off."""
-_FALSE: Final = ("0", "false", "no", "off")
-_TRUE: Final = ("1", "true", "yes", "on")
 _MIN_VALUE_CHARS: Final = 4_096
 _MIN_ATTRIBUTES: Final = 128
 _HIDE: Final = (
@@ -208,11 +206,11 @@ def _at_least(versions: Mapping[str, str], name: str, than: tuple[int, ...]) -> 
 
 
 def _is_on(environ: Mapping[str, str], name: str) -> bool:
-    return environ.get(name, "").strip().lower() in _TRUE
+    return environ.get(name, "").strip().lower() in TRUE
 
 
 def _content(families: set[str], environ: Mapping[str, str]) -> Iterator[Finding]:
-    if environ.get("TRACELOOP_TRACE_CONTENT", "true").strip().lower() in _FALSE:
+    if environ.get("TRACELOOP_TRACE_CONTENT", "true").strip().lower() in FALSE:
         yield Finding(
             "problem" if OPENLLMETRY in families else "warn", "content_off", "TRACELOOP_TRACE_CONTENT",
             "OpenLLMetry records neither arguments nor results: the guard works on names, outcomes and times.",
@@ -236,7 +234,7 @@ def _content(families: set[str], environ: Mapping[str, str]) -> Iterator[Finding
 def _official_content(found: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Finding]:
     packages = [name for name, family in found.items() if family == OFFICIAL and "openai-agents" not in name]
     mode = environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().lower()
-    if packages and mode in ("", "no_content", "event_only", *_FALSE):
+    if packages and mode in ("", "no_content", "event_only", *FALSE):
         where = "sends content to log events" if mode == "event_only" else "records no content by default"
         yield Finding(
             "problem", "content_off", "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",

@@ -93,6 +93,7 @@ _RESOURCES: Final = {
     "cm": "configmaps", "configmap": "configmaps", "ing": "ingresses", "ingress": "ingresses", "ev": "events",
 }  # fmt: skip
 """Names of Kubernetes resources, as ``kubectl api-resources`` prints them."""
+_ENDS_FLAGS: Final = frozenset(("--", ">", ">>", "<", "2>"))
 _COUNTED: Final = frozenset(("head", "tail"))
 _ONE_CASE: Final = {"grep": {"-R": "-r"}, "rm": {"-R": "-r"}, "cp": {"-R": "-r"}}
 _MODULES: Final = frozenset(
@@ -245,7 +246,7 @@ def _flags_first(program: str, words: list[str]) -> list[str]:
     rest = list(reversed(words))
     while rest:
         word = rest.pop()
-        if word in ("--", ">", ">>", "<", "2>"):
+        if word in _ENDS_FLAGS:
             operands += [word, *reversed(rest)]
             break
         if word[:1] != "-" or len(word) < 2:
@@ -331,7 +332,7 @@ def _flags(program: str, arguments: list[str]) -> list[str]:
     operands: list[str] = []
     words = iter(arguments)
     for word in words:
-        if word in (">", ">>", "<", "2>", "--"):
+        if word in _ENDS_FLAGS:
             operands.extend((word, *words))
         elif word.startswith("--"):
             short = _long_flag(program, word)
