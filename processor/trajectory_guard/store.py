@@ -496,5 +496,4 @@ class FlagBoard(QualityScores):
             clear_flags(entry)
             for step in replay:
                 self._evaluate(entry, apart(entry, step, turns), again=True)
-            self.counts["adopted"] += 1
             return True
