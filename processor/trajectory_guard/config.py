@@ -312,7 +312,7 @@ class GuardConfig(CursorSettings, QualityKeys, _Model):
         if self.certificate_key is not None:
             values["certificate_key"] = self.certificate_key.get_secret_value()
         tools = {name: ToolSettings(**dict(policy)) for name, policy in self.tools.items()}
-        # whoever only nudges goes on nudging, ever more rarely
+        # a guard that only nudges goes on nudging, ever more rarely
         return EngineSettings(**values, tools=tools, may_stop=self.mode != "nudge")
 
     def with_gate_keys(self, given: GuardConfig | None) -> GuardConfig:

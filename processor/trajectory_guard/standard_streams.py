@@ -45,7 +45,7 @@ def say(line: str) -> None:
 
 
 def write_error(error: Exception) -> str | None:
-    """What to say of an error of writing, if ``error`` is one: a full disk, a stream that takes nothing."""
+    """The message for an error of writing (a full disk, a closed pipe); None if ``error`` is another one."""
     if isinstance(error, OSError) and error.filename is None and error.errno in _NOT_WRITTEN:
         return f"the output cannot be written: {error.strerror}"
     return None

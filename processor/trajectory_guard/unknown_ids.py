@@ -13,13 +13,13 @@ from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.locks import OwnedLock
 
 ASKED: Final = 8
-"""How often an id is asked for in vain, and how many steps others take meanwhile, before the warning."""
+"""The warning comes after so many requests for an unknown id, and so many steps of other ids meanwhile."""
 _MAX_IDS: Final = 64
 _log: Final = logging.getLogger(telemetry.LOGGER)
 
 
 class UnknownIds:
-    """The ids that were asked for in vain, the last ``_MAX_IDS`` of them."""
+    """The last ``_MAX_IDS`` ids that gates asked for and the board did not know."""
 
     def __init__(self) -> None:
         self._asked: BoundedTable[str, tuple[int, int]] = BoundedTable(_MAX_IDS)  # times, and steps at the first time

@@ -45,7 +45,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 _LARGEST: Final = 2**31 - 1
 """The upper bound of every number: timers, sizes in bytes and the options of gRPC take none that is much larger."""
 _SHORTEST_S: Final = 0.01
-"""Of an interval at which the collector does something: a shorter one takes a whole core."""
+"""The shortest interval at which the collector does something: a shorter one would take a whole core."""
 
 
 class Model(BaseModel):

@@ -42,7 +42,7 @@ class ScoreDelivery:
     """Sends scores until Langfuse has accepted or rejected each, with pauses: failures are retried without limit.
 
     Parameters:
-        connection: address, keys and timeouts.
+        project: address, keys and timeouts.
         retry: pauses after failures.
         batches_per_minute: requests, evenly spread.
         metrics: counts scores and failed attempts.

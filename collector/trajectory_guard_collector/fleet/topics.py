@@ -35,7 +35,7 @@ class Roles(NamedTuple):
 
 
 class WantedTopic(NamedTuple):
-    """A topic that there must be.
+    """A topic that must exist.
 
     Fields:
         role: what it is for.

@@ -45,7 +45,7 @@ WalEntryOf = Callable[[ParsedRequest], bytes]
 _SCOPE: Final = InstrumentationScope(name=telemetry.SCOPE, version=__version__).SerializeToString()
 _NANO: Final = 1_000_000_000
 _LAST: Final = 2**64 - 1
-"""Of OTLP's times: rounded to seconds with a fraction, they may come to lie behind it."""
+"""The last time that OTLP can express. A time that was rounded to seconds with a fraction may lie behind it."""
 
 
 class ScoredRequest(NamedTuple):

@@ -30,7 +30,7 @@ NUMBERED: Final = re.compile(rf"(?<!{_IN_WORD}){_IN_WORD}*\d{_IN_WORD}*")
 FIGURE: Final = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
 _KEPT: Final = 8
 _IN_ONE_DIRECTION: Final = 0.5
-"""So many more of the pairs of values rise than fall, or the reverse: three of four go one way."""
+"""Difference of the shares of pairs that rise and that fall: at 0.5 three of four go one way."""
 
 
 class AlikeFailures(NamedTuple):

@@ -18,7 +18,7 @@ from trajectory_guard.core.similarity.vocabulary import BINDING_WORDS, NEGATING_
 from trajectory_guard.core.wordlists import groups, words
 
 MAX_CHARS: Final = 1_000
-"""Of a longer text the beginning is read."""
+"""Only the beginning of a longer text is read."""
 _TOKEN: Final = re.compile(r"[\w.,:/%-]+")
 _WORD: Final = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _INTEGER: Final = re.compile(r"[^\W\d]{0,2}(\d{1,6})")

@@ -29,7 +29,7 @@ _MOST_TOKENS: Final = 2**63
 _LOOKED_BACK: Final = 16
 _LEAST_CHANGES: Final = 3
 _MAX_STAY: Final = 8
-"""So often may one value come in a row: a coin shows one side eight times in a row once in 128 throws."""
+"""One value so many times in a row is no chance: eight tosses of a coin show one side in one of 128 cases."""
 
 
 class Ring:

@@ -249,7 +249,7 @@ def args_excerpt(args: Any) -> str:
 
 
 def _sent(rest: dict[str, Any]) -> Any:
-    """What a request gives beside its address: a body alone by itself, nothing as an empty text."""
+    """The content of a request without its address: the body, if there is nothing else; an empty text for nothing."""
     return next(iter(rest.values()), "") if len(rest) < 2 and _BODIES.issuperset(rest) else rest
 
 

@@ -74,7 +74,7 @@ def _with_figures(rows: list[str], hits: list[dict[str, Any]]) -> list[str]:
             try:
                 column = [hit[name] for hit in hits]
                 up = sorted(column)
-            except (KeyError, TypeError):  # not a figure in each row
+            except (KeyError, TypeError):  # some row has no figure there
                 continue
             if column != up and column != up[::-1]:
                 rows = [f"{row} {figure}" for row, figure in zip(rows, column, strict=True)]

@@ -86,7 +86,7 @@ LASTED: Final = rf"(?P<lasted>{_COMPOUND}\b{_TIME}(?:{_SHORT_TIME}|(?:mins?|minu
 _LASTED_SHORT: Final = rf"(?P<lasted>{_COMPOUND}\b{_TIME}{_SHORT_TIME}{_SINCE})"
 LASTED_INSIDE: Final = rf"(?P<lasted__>(?<=[^\W\da-zA-Z_]){_TIME}{_SHORT_TIME})"
 RATE: Final = r"(?P<rate>\b\d+(?:[.,]\d+)? ?(?:[kKMGT]i?)?(?:B|bit|it)/s(?:ec)?\b)"
-"""Of a transfer or a progress bar. Other rates, of wind or of requests, are readings."""
+"""The rate of a transfer or a progress bar. Other rates, such as of wind or of requests, are readings."""
 _NUMBERED: Final = r")(?i: ?(?:id|no|number|num|count))?[ :=#.(\[]{1,3}\d+(?:\.\d+)?\b)"
 _COUNTED: Final = (
     r"(?:attempt|retry|retries|try|tries|pid|process|thread|tid|req(?:uest)?|trace|span|session|seed|nonce|timestamp"

@@ -91,7 +91,7 @@ class Scorer:
 
 VAIN_FOR: Final = 64
 VAIN_WITHIN: Final = 192
-"""Both in steps. Recorded healthy runs were nudged six times at most, within 50 steps; endless loops over hundreds."""
+"""Both are steps. Recorded healthy runs had at most six nudges, within 50 steps; endless loops, over hundreds."""
 _KEPT_GIVEN: Final = 30
 QUIET_STEPS: Final = 2
 LONGEST_LAP: Final = 6
@@ -364,7 +364,7 @@ def _nudge_due(
 
 
 def _is_vain(given: int, steps: int, settings: EngineSettings) -> bool:
-    """Whether so many nudges, the first of them so many steps ago, were given in vain."""
+    """Whether further nudges are useless: ``given`` were given without effect, the first of them ``steps`` ago."""
     return settings.max_nudges is not None and given >= settings.max_nudges and steps >= VAIN_FOR
 
 

@@ -9,7 +9,7 @@ from trajectory_guard.core.fingerprints import text_digest
 from trajectory_guard.core.masking import mask_text
 
 MAX_CHARS: Final = 4_000
-"""Of a longer answer the beginning is compared."""
+"""Only the beginning of a longer answer is compared."""
 _LEAST_WORDS: Final = 3
 _DIGITS: Final = re.compile(r"\d{1,9}")
 _WORD: Final = re.compile(r"[^\W\d_]+")

@@ -441,7 +441,7 @@ _CLAIMED: Final = frozenset(_PURPOSES["claimed"])
 
 
 def claimed_item(args: object) -> str:
-    """What a claim to be done names beside its answer, as a digest; empty if it names nothing.
+    """Digest of the item that a claim to be done names, its answer aside; empty if it names none.
 
     >>> claimed_item({"answer": "42"}), claimed_item("42"), claimed_item({"task_id": 7}) != claimed_item({"task_id": 8})
     ('', '', True)

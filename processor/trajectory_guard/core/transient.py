@@ -233,7 +233,7 @@ _TRANSIENT_STEMS: Final = (
 _LASTING_WORDS: Final = re.compile(
     r"\bhas no attribute\b|\bdivision by zero\b|\bout of range\b"
     r"|\bunexpected keyword argument\b|\bmissing \d{1,2} required\b"
-    r"|\b(?:fix|correct) the errors?\b"  # so Pydantic AI ends each text that a tool asks to retry with
+    r"|\b(?:fix|correct) the errors?\b"  # Pydantic AI ends each request of a tool for a retry with these words
     r"|\b(?:is )?not (?:subscriptable|callable|iterable|hashable|serializable|supported|implemented|defined)\b",
     re.IGNORECASE,
 )

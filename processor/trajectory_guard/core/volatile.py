@@ -33,11 +33,11 @@ MAX_RAW_PARTS: Final = 8 * MAX_PARTS
 MAX_TEXT_CHARS: Final = 4_096
 """Longer texts are not split into parts; JSON is."""
 REPEATS_TO_LEARN: Final = 3
-"""So many repeats in a row in which nothing but the same parts differed make them noise."""
+"""Parts become noise after so many repeats in a row in which only they differed."""
 REPEATS_BESIDE_WORK: Final = 24
-"""As before, where something was done between the repeats: what differs may well be what was done."""
+"""The same where work was done between the repeats: the parts that differ may show that work."""
 TIMES_KEPT: Final = 2
-"""So many times in a row a duration has to grow by the time that has passed, to be an age."""
+"""A duration is an age once it has grown so many times in a row by the time that has passed."""
 TIMES_TIMED: Final = 3
 """The same for any figure: a count may grow at the same speed for a while."""
 _TOKEN_BYTES: Final = 4
@@ -309,7 +309,7 @@ _HANDLES: Final = 256
 _ADDRESS: Final = re.compile(r"\b0x[0-9a-fA-F]{4,16}\b")
 _MAX_ADDRESSES: Final = 4
 _ALIGNMENT: Final = 16
-"""Of what an allocator returns. The longest instruction of an x86 has 15 bytes."""
+"""Alignment, in bytes, of addresses that an allocator returns. The longest instruction of an x86 has 15 bytes."""
 
 
 def shares_in(result: str) -> list[float]:

@@ -124,7 +124,7 @@ def _give_time(seen: Observation, poll_patience: int, *, works: bool) -> None:
     spent_s = seen.gap_s + seen.step.duration
     if seen.outcome == ERROR:
         if spent_s < scope.RETRY_PAUSE_S:
-            seen.pace = min(seen.pace, _PACE_WITHOUT_PAUSE)  # what may pass is given no time to
+            seen.pace = min(seen.pace, _PACE_WITHOUT_PAUSE)  # the error may pass, but the agent gives it no time to
     elif not works:
         seen.pace *= min(poll_patience, max(1.0, spent_s * poll_patience / scope.PACED_S))
 

@@ -49,7 +49,7 @@ def _adjust(span: SpanView, raw: RawCall) -> RawCall:
 
 
 def _is_agent(span: SpanView) -> bool:
-    """Of the spans of a run of the OpenAI Agents SDK, those of agents alone list tools, beside those of models."""
+    """In a run of the OpenAI Agents SDK only the spans of agents and of models list tools."""
     attributes = span.attributes
     return (
         attributes.get(_INTEGRATION) == _OPENAI_AGENTS

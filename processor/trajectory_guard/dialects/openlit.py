@@ -56,7 +56,7 @@ def _adjust(span: SpanView, raw: RawCall) -> RawCall:
 
 
 def _completed(span: SpanView, raw: RawCall) -> RawCall:
-    """What is missing beside the other of arguments and result was empty: without content both are missing."""
+    """Read missing arguments, or a missing result, as empty if the other is there: without content both are missing."""
     if span.status == "error":
         return raw._replace(result=span.attributes.get("error.type", raw.result))
     arguments = {} if raw.arguments is None and raw.result is not None else raw.arguments

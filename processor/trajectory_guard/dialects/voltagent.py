@@ -12,7 +12,7 @@ _RUN: Final = "operation.id"
 _AGENTS: Final = ("subagent.name", "entity.name")
 """Within a sub-agent the entity is still the agent that runs outermost."""
 _USAGE: Final = "llm.usage.prompt_tokens"
-"""Of the last step of a run: the total stands on the span of the agent, which is no model call."""
+"""Tokens of the last step of a run; the span of the agent, which is no model call, has the total."""
 
 
 def _matches(span: SpanView) -> bool:

@@ -318,7 +318,7 @@ class _Writes:
         self._own = []
 
     def _with_own(self, writes: Sequence[Write]) -> list[Write]:
-        """What the node writes, with the guard's updates."""
+        """The writes of the node, with the guard's updates."""
         out: list[Write] = []
         for key, value in writes:
             if key == self._key:

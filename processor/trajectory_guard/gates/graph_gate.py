@@ -374,7 +374,7 @@ def something_happened(messages: Sequence[Any]) -> bool:
         return False
     last = as_messages(messages[-1:])[0]
     if is_written_as_user(last) and isinstance(last.content, list):
-        last = as_messages(messages[-MAX_LOOK_BACK:])[-1]  # what stands before it shows who has written it
+        last = as_messages(messages[-MAX_LOOK_BACK:])[-1]  # the messages before it show who has written it
     return not is_of_person(last)
 
 

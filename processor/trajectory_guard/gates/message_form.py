@@ -49,7 +49,7 @@ def as_written(form: Form, shown: Sequence[Any], new: list[Any]) -> Any:
 
 
 def _after(channel: Any, *values: Any) -> Any:
-    """What an empty copy of the channel holds after one value and another, each in a super-step of its own."""
+    """The content of an empty copy of the channel after these values, each written in a super-step of its own."""
     tried = channel.from_checkpoint(MISSING)
     for value in values:
         tried.update([value])

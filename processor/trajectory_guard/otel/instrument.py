@@ -194,7 +194,7 @@ def auto_instrument() -> None:
                 "trajectory_guard: no tracer provider is set, so no span is evaluated until the application sets one: "
                 "pip install opentelemetry-distro opentelemetry-exporter-otlp lets opentelemetry-instrument set it"
             )
-    except ConfigError as error:  # of the operator: a line that names the setting, and no traceback before it
+    except ConfigError as error:  # a mistake of the operator: one line names the setting, without a traceback
         _log.error("trajectory_guard: the application runs unguarded: %s", "; ".join(map(str, error.mistakes)))
     except Exception:
         log_contained("could not be loaded; the application runs unguarded")

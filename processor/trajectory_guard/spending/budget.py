@@ -128,7 +128,7 @@ class BudgetState(NamedTuple):
         """
         if self.budget.unit == TOKENS:
             return f"{self.spent:,} of {self.budget.limit:,} tokens"
-        cents = self.budget.limit >= 1_000_000 or not self.spent  # of a smaller limit they would say too little
+        cents = self.budget.limit >= 1_000_000 or not self.spent  # too coarse for a smaller limit
         spent = _usd(self.spent) if cents else f"{self.spent / 1e6:.6f}"
         return f"{spent} of {_usd(self.budget.limit)} USD"
 

@@ -29,11 +29,11 @@ from trajectory_guard.transcripts.parts import read_messages
 from trajectory_guard.transcripts.spanless import family_of
 
 MAX_HASHED_CHARS: Final = 65_536
-"""Of a longer input the end is hashed, and its length: the newest messages stand there."""
+"""If an input is longer, its end and its length are hashed: the newest messages stand at the end."""
 MAX_ANSWER_CHARS: Final = 65_536
 """A longer answer is not read: it would delay the application."""
 MAX_ATTRIBUTES: Final = 10_000
-"""Of a span with more attributes nothing is read. Some instrumentations spread a history over several a message."""
+"""A span with more attributes is not read. Some instrumentations write several attributes for each message."""
 _KEPT_ANSWER_CHARS: Final = 4_000
 _EXCERPT_CHARS: Final = 200
 _EXCERPT_TAIL: Final = 4_096

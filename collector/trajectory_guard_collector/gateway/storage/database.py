@@ -344,7 +344,7 @@ class Database:
         return 0 < pages <= 2 * unused and written * _PAGE_BYTES <= disk.f_bavail * disk.f_frsize
 
     def _vacuum(self, pages: int) -> None:
-        # execute() returns one page. What leaves the cache before the end is written to the log, for nothing.
+        # execute() would free one page only. Pages that leave the cache before the end are written to the log in vain.
         try:
             self._connection.executescript(f"PRAGMA cache_spill = OFF; PRAGMA incremental_vacuum({pages})")
         finally:  # also on a full disk: a large transaction would be in memory as a whole

@@ -69,7 +69,7 @@ class Store:
         self._probe: asyncio.TimerHandle | None = None
         self.capacity_bytes: Final = int(queue.max_size_mib * _MIB)
         self.used_bytes = 0
-        self._refused_bytes = 0  # of the request for which there was no room, 0 if there was room for the last one
+        self._refused_bytes = 0  # size of the last request if there was no room for it, else 0
         self.last_wal_id = 0
 
     async def start(self) -> None:

@@ -20,9 +20,9 @@ _EXPLORED: Final = 9
 _PAST_END: Final = 8
 _PAGES: Final = 8
 _FAR_DONE: Final = 120
-"""So many rows in order that were written, sent or done, each acknowledged alike: more than most lists have."""
+"""Rows that were written, sent or done in order, each with the same acknowledgement: more than most lists have."""
 _FAR_LOOKED: Final = 2 * FAR
-"""So many pages, hours or cursors in order without anything on them: more than the hours of two days."""
+"""Empty pages, hours or cursors that were read in order: more than the hours of two days."""
 _ROWS_OF_A_PAGE: Final = 3
 
 

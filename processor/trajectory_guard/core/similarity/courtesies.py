@@ -10,7 +10,7 @@ from trajectory_guard.core.wordlists import runs
 from .scripts import has_unspaced, plain
 
 _LEAST_CHARS: Final = 3
-"""Of what is left: "Hola" alone is a name, or a word that is looked for."""
+"""Characters that must be left without the courtesy: "Hola" alone is a name, or a word that is looked for."""
 
 
 _BY_PLACE: Final = runs("courtesy")

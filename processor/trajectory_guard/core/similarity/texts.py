@@ -225,7 +225,7 @@ def _direction_mismatch(a: TextFeatures, b: TextFeatures) -> str:
 
 
 def _role_mismatch(a: TextFeatures, b: TextFeatures) -> str:
-    """Who does what to whom, and which is the part and which the whole, in another order or by other links."""
+    """The first difference in roles (who does what to whom, what is part of what) or in mood; empty without any."""
     for left, link, right in sorted(a.around) if a.around and b.around else ():
         for back in vocab.PREPOSITIONS if a.english and b.english and link in vocab.PREPOSITIONS else (link,):
             if (right, back, left) in b.around and left != right:

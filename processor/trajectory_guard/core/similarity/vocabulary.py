@@ -117,7 +117,7 @@ QUANTITIES: Final = frozenset(
     for run, head in PHRASES.items()
     if run[0] == "how" and len(head) == 1 and head[0] not in ("number", "population")
 )
-"""What a question after a quantity asks for: of one subject, its age is not its height."""
+"""The quantity that a question asks for: the age of a subject is not its height."""
 MOODS: Final = {
     "must": "duty", "should": "duty", "ought": "duty", "can": "leave", "may": "leave", "allowed": "leave",
     "will": "future", "shall": "future", "was": "past", "were": "past", "did": "past", "had": "past",
