@@ -36,7 +36,6 @@ from trajectory_guard.core.tools import (
     changes_database,
     is_handoff,
     is_lookup,
-    is_path,
     is_thinking,
     makes_something,
     takes_a_batch,
@@ -54,7 +53,7 @@ from trajectory_guard.core.volatile import (
     shares_in,
 )
 from trajectory_guard.core.weighing import may_pass, weigh
-from trajectory_guard.core.written import figures_of, names_file, names_path, was_written
+from trajectory_guard.core.written import figures_of, handed_over, was_written
 
 _KEPT_FIGURES: Final = 64
 _ANSWER_WORDS: Final = 3  # less than a short sentence is a value, or the prompt of a terminal
@@ -436,6 +435,8 @@ def _with_profile(noise: dict[str, list[Any]], key: str, profile: NoiseProfile) 
 def _inquire(run: Run, seen: Observation) -> None:
     """Add the step to the series of unproductive calls, or end the series where something new was found, or may be."""
     inquiry = run.inquiry
+    if seen.signature is None and isinstance(seen.step.args, dict) and len(seen.step.args) > 1:
+        run.grid = run.grid.after(seen.tool, values_asked(seen))
     if (seen.progress and seen.signature is None) or seen.may_be_new:
         inquiry.end(seen.tool)
         if not inquiry.has_found(seen.tool) and not complains(seen.step.result or "", seen.values):
@@ -455,12 +456,14 @@ def _inquire(run: Run, seen: Observation) -> None:
         seen.advances = 0 if failed else advances
         seen.same_pages = run.advance.pages
         seen.counts_up = advances >= ADVANCES and any(_COUNTER.match(value) for value in seen.values)
-        handed = _handed_over(seen, asked)
+        handed = handed_over(seen, asked)
         seen.writes = bool(handed)
         seen.asks_anew = inquiry.update(
             seen, asked, mark + text_digest(answer), further=seen.advances >= ADVANCES, nearby=run.advance.nearby,
             handed=handed, things=things_in(seen),
         )  # fmt: skip
+        if not failed and run.grid.is_walked and not complains(seen.step.result or "", seen.values):
+            inquiry.entries = inquiry.paired = inquiry.count
     if not inquiry.answer.startswith(BRIEF):
         seen.alike, seen.alike_list, seen.alike_first = inquiry.count, inquiry.is_list(), inquiry.first
     elif reads_tables(seen.values):
@@ -468,21 +471,6 @@ def _inquire(run: Run, seen: Observation) -> None:
     seen.alike_items = inquiry.is_of_items()
     seen.alike_table = inquiry.is_table()
     seen.has_found = inquiry.has_found(seen.tool)
-
-
-def _handed_over(seen: Observation, values: tuple[str, ...]) -> tuple[str, ...]:
-    """The texts of a call that writes: its answer names a file of the request, and says no more of them.
-
-    Where the answer names no file, only texts of several lines beside the name of a file are known to be written.
-    """
-    result = seen.step.result or ""
-    if seen.outcome != SUCCESS or seen.signature is not None or is_lookup(seen.step.tool_name):
-        return ()
-    paths = [one for one in values if is_path(one)]
-    named = [one for one in paths if names_path(result, one)]
-    if named or names_file(result, values):
-        return tuple([one for one in values if one not in result and one not in named])
-    return tuple([one for one in values if "\n" in one]) if paths else ()
 
 
 _COUNTER: Final = re.compile(r"\s{0,9}(?:[^\W\d_]{1,40} \d{1,4}|\d{1,4} [^\W\d_]{1,40})\s{0,9}\Z")

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.detectors.base import Detector
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol
+from trajectory_guard.core.grids import Grid
 from trajectory_guard.core.history import WIDTH, History, Ring, UsageWindow
 from trajectory_guard.core.inquiry import Advance, Inquiry
 from trajectory_guard.core.laps import KNOWN_FROM, Walk
@@ -118,7 +119,8 @@ class Run:
         episode_start_s: start in seconds of the step with which the episode began.
         same_results: the current series of steps with one and the same result.
         walk: the steps that describe something, far beyond the history, and how they follow an earlier lap.
-        inquiry: the current series of unproductive calls of one tool; advance: how far it has gone on.
+        inquiry: the current series of unproductive calls of one tool; advance: how far it has gone on; grid: how its
+            arguments are combined.
         score, ladder: the loop score, and the position on the escalation ladder.
         gated: a gate delivers the nudges of this run; stoppable: the gate may also stop it.
         detectors: one of each registered detector.
@@ -139,6 +141,7 @@ class Run:
         "failure",
         "first_superstep",
         "gated",
+        "grid",
         "history",
         "index",
         "inquiry",
@@ -204,6 +207,7 @@ class Run:
         self.walk = Walk()
         self.inquiry = Inquiry()
         self.advance = Advance()
+        self.grid = Grid()
         self.score = RunScore()
         self.ladder = Ladder()
         self.gated = False
@@ -357,6 +361,7 @@ class Run:
             "same_results": self.same_results.to_plain(),
             "inquiry": self.inquiry.to_plain(),
             "advance": self.advance.to_plain() if self.advance.tool else None,
+            "grid": self.grid.to_plain() if self.grid.tool else None,
             "score": self.score.to_plain(),
             "ladder": self.ladder.to_plain(),
             "detectors": {one.name: data for one in self.detectors if (data := one.dump()) is not None},
@@ -384,6 +389,8 @@ class Run:
         run.inquiry = Inquiry.from_plain(plain["inquiry"])
         if plain["advance"] is not None:
             run.advance = Advance.from_plain(plain["advance"])
+        if plain["grid"] is not None:
+            run.grid = Grid.from_plain(plain["grid"])
         run.score, run.ladder = RunScore.from_plain(plain["score"]), Ladder.from_plain(plain["ladder"])
         for one in detectors:
             if one.name in plain["detectors"]:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from trajectory_guard.core.fingerprints import checksum
 from trajectory_guard.core.masking import RANDOM, volatile_parts
+from trajectory_guard.core.steps import SUCCESS
+from trajectory_guard.core.tools import is_lookup, is_path
+
+if TYPE_CHECKING:
+    from trajectory_guard.core.observation import Observation
 
 _WORD: Final = re.compile(r"\w+")
 _ASCII_FIGURE: Final = re.compile(r"\b[A-Za-z_]*\d\w*", re.ASCII)
@@ -97,3 +102,18 @@ _BETWEEN_NAMES: Final = re.compile(r"[\s\"'`,;()<>]+")
 _IN_PATHS: Final = frozenset("/\\.")
 _MAX_NAMED_CHARS: Final = 400
 _MIN_NAMED_CHARS: Final = 4
+
+
+def handed_over(seen: Observation, values: tuple[str, ...]) -> tuple[str, ...]:
+    """The texts of a call that writes: its answer names a file of the request, and says no more of them.
+
+    Where the answer names no file, only texts of several lines beside the name of a file are known to be written.
+    """
+    result = seen.step.result or ""
+    if seen.outcome != SUCCESS or seen.signature is not None or is_lookup(seen.step.tool_name):
+        return ()
+    paths = [one for one in values if is_path(one)]
+    named = [one for one in paths if names_path(result, one)]
+    if named or names_file(result, values):
+        return tuple([one for one in values if one not in result and one not in named])
+    return tuple([one for one in values if "\n" in one]) if paths else ()

@@ -1,0 +1,95 @@
+"""Calls that go through the combinations of several lists, one list within the other, as nested loops do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+from trajectory_guard.core.fingerprints import checksum
+from trajectory_guard.core.plain import from_text, to_text
+
+_MAX_COLUMNS: Final = 8
+_MAX_VALUES: Final = 64
+_KEPT_ROWS: Final = 64
+_LEAST_ROWS: Final = 4
+_LEAST_LAP: Final = 2
+_MAX_WORDS: Final = 3
+_MAX_CHARS: Final = 60
+"""A longer value, or one of more words, is a text: other words for one question may be asked of two sources in turn."""
+
+
+class Grid(NamedTuple):
+    """The newest calls of one tool as rows of a table: of each value, the how-manieth in its column it is.
+
+    Nested loops over lists give rows that rise in one lexicographic order: the inner column goes through its values,
+    begins again, and the outer one has moved on. Settings that are tried out go back and forth.
+
+    Fields:
+        tool: name, case-folded.
+        columns: checksums of the values of each argument, in the order in which they came.
+        named: whether the values of each are names, and not numbers: places on a screen and settings are turned.
+        rows: places of the values of each call in their columns, a byte each.
+    """
+
+    tool: str = ""
+    columns: tuple[tuple[int, ...], ...] = ()
+    named: tuple[bool, ...] = ()
+    rows: bytes = b""
+
+    def after(self, tool: str, values: Sequence[str]) -> Grid:
+        """The table with one more call.
+
+        Parameters:
+            values: those of its arguments that say what is asked for.
+        """
+        if not 1 < len(values) <= _MAX_COLUMNS or any(map(_is_text, values)):
+            return Grid()
+        sums = list(map(checksum, values))
+        named = tuple([_NUMBER.fullmatch(value) is None for value in values])
+        grid = self if tool == self.tool and named == self.named else Grid(tool, ((),) * len(sums), named)
+        columns = [known if one in known else (*known, one) for known, one in zip(grid.columns, sums, strict=True)]
+        if max(map(len, columns)) > _MAX_VALUES:
+            return Grid()
+        row = bytes([known.index(one) for known, one in zip(columns, sums, strict=True)])
+        return Grid(tool, tuple(columns), named, (grid.rows + row)[-_KEPT_ROWS * len(sums) :])
+
+    @property
+    def is_walked(self) -> bool:
+        """Whether the calls go through the combinations in order, and the inner list has begun again.
+
+        A column whose values never come again is no list: it may be a price, or words that are new each time.
+        """
+        width = len(self.columns)
+        rows = [self.rows[at : at + width] for at in range(0, len(self.rows), width or 1)]
+        if len(rows) < _LEAST_ROWS:
+            return False
+        pairs = list(pairwise(rows))
+        moves = [sum([one[at] != other[at] for one, other in pairs]) for at in range(width)]
+        lists = [at for at in range(width) if moves[at] and len({row[at] for row in rows}) < len(rows)]
+        if len(lists) < 2 or not any(self.named[at] for at in lists):
+            return False
+        lists.sort(key=moves.__getitem__)
+        keys = [[row[at] for at in lists] for row in rows]
+        if any(one >= other for one, other in pairwise(keys)):
+            return False
+        laps = sum([any(map(int.__gt__, one, other)) for one, other in pairwise(keys)])
+        return 0 < laps * _LEAST_LAP < len(rows)
+
+    def to_plain(self) -> list[object]:
+        """JSON-able."""
+        return [self.tool, self.columns, self.named, to_text(self.rows)]
+
+    @classmethod
+    def from_plain(cls, plain: Sequence[Any]) -> Grid:
+        """Restore ``to_plain``."""
+        tool, columns, named, rows = plain
+        return cls(tool, tuple(map(tuple, columns)), tuple(named), from_text(rows))
+
+
+_NUMBER: Final = re.compile(r"-?\d{1,12}(?:[.,]\d{1,12})?")
+
+
+def _is_text(value: str) -> bool:
+    return len(value) > _MAX_CHARS or value.count(" ") >= _MAX_WORDS
