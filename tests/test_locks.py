@@ -19,7 +19,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.locks import HeldHereError, OwnedLock, condition_on, holds_lock
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 from trajectory_guard.semantic.model_files import ModelError
-from trajectory_guard.semantic.settler import BackgroundSettler, Prepared
+from trajectory_guard.semantic.settler import BackgroundSettler, ModelSettings, Prepared
 from trajectory_guard.store import FlagBoard
 
 FAR_TOO_LONG_S = 30.0
@@ -189,7 +189,7 @@ def test_an_exception_of_a_signal_handler_leaves_no_lock_held(what: str) -> None
     def interrupt(*_: object) -> None:
         raise _InterruptedError
 
-    settler = BackgroundSettler(load=no_model)
+    settler = BackgroundSettler(ModelSettings(), load=no_model)
     lock, interrupted = settler._lock if what == "the settler" else OwnedLock(), 0
 
     def enter() -> None:

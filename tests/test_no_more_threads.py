@@ -15,7 +15,7 @@ from trajectory_guard import callbacks, prices
 from trajectory_guard.callbacks import Intervention, notify
 from trajectory_guard.prices import PriceTable, UnitPrice
 from trajectory_guard.quality.judge import Answer, Judge
-from trajectory_guard.semantic.settler import BackgroundSettler, Prepared
+from trajectory_guard.semantic.settler import BackgroundSettler, ModelSettings, Prepared
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_a_judge(no_thread: pytest.MonkeyPatch) -> None:
 
 
 def test_a_sentence_model(no_thread: pytest.MonkeyPatch) -> None:
-    settler = BackgroundSettler(load=lambda: Prepared(first_word, GOOD))
+    settler = BackgroundSettler(ModelSettings(), load=lambda: Prepared(first_word, GOOD))
     assert settler.settle("refund a flight", "refund flights") is None
     assert (settler.state, settler.counts["errors.model"]) == ("new", 1)
     no_thread.undo()

@@ -18,7 +18,7 @@ from tests.helpers import profiled
 from trajectory_guard import FlagBoard, GuardConfig, TrajectoryGuardMiddleware, TrajectoryGuardNode, apply_guard
 from trajectory_guard.cli.demo.scripted import ScriptedChatModel
 from trajectory_guard.core.similarity.calibration import Calibration
-from trajectory_guard.semantic.settler import BackgroundSettler, Prepared
+from trajectory_guard.semantic.settler import BackgroundSettler, ModelSettings, Prepared
 
 from .agents import NUDGED_THEN_STOPPED, TASK, agent_builder, agent_node, new_board, outline, repeats, search
 
@@ -63,7 +63,7 @@ def test_no_decision_waits_for_the_sentence_model(build: Callable[..., Any]) -> 
         return [1.0]
 
     calibration = Calibration("model", 0.9, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1, 1, 1, 1, "digest", True)
-    settler = BackgroundSettler(load=lambda: Prepared(embed, calibration))
+    settler = BackgroundSettler(ModelSettings(), load=lambda: Prepared(embed, calibration))
     settler.start()
     while settler.state != "ready":
         time.sleep(0.001)
