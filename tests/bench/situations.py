@@ -45,6 +45,7 @@ SETS: Final = (
     "twentysixth",
     "twentyseventh",
     "twentyeighth",
+    "twentyninth",
     "attacked",
 )
 """See ``tests/data/README.md``: which of them the rules were tuned on."""
