@@ -21,7 +21,7 @@ _MAX_CHARS: Final = 60
 
 
 class Grid(NamedTuple):
-    """The newest calls of one tool as rows of a table: of each value, the how-manieth in its column it is.
+    """The newest calls of one tool as rows of a table, each value by its place in the list of its column.
 
     Nested loops over lists give rows that rise in one lexicographic order: the inner column goes through its values,
     begins again, and the outer one has moved on. Settings that are tried out go back and forth.
@@ -63,7 +63,7 @@ class Grid(NamedTuple):
         """
         width = len(self.columns)
         rows = [self.rows[at : at + width] for at in range(0, len(self.rows), width or 1)]
-        if len(rows) < _LEAST_ROWS:
+        if len(rows) < _LEAST_ROWS or rows[-1] == rows[-2]:
             return False
         pairs = list(pairwise(rows))
         moves = [sum([one[at] != other[at] for one, other in pairs]) for at in range(width)]

@@ -36,7 +36,7 @@ class Asked(NamedTuple):
         return self.turns[-1][0] if self.turns else self.first
 
     def at(self, start: float) -> Asked:
-        """The same when a tool call ends that began at ``start``: what a model was asked since then, its code asked."""
+        """The same when a tool call ends that began at ``start``: its own code has asked the model since then."""
         turns = self.turns
         while turns and turns[-1][1] >= start:
             turns = turns[:-1]
