@@ -1,12 +1,16 @@
-"""Forks while other threads are at work: locks that children renew, and imports that forks wait for."""
+"""Forks and imports while other threads are at work: locks that children renew, imports that forks wait for."""
 
 from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from importlib.util import find_spec
 from types import MethodType, TracebackType
 from typing import Any, Final, cast
 
@@ -21,6 +25,20 @@ def after_fork(method: Callable[[], object]) -> None:
     """Have a bound method called in forked children, as long as its object lives; one method an object."""
     bound = cast(MethodType, method)
     _owners[bound.__self__] = bound.__func__
+
+
+def load_here(*modules: str) -> None:
+    """Import libraries, as far as they are installed, before a thread of the guard does.
+
+    Other libraries look these up in ``sys.modules`` without the lock of imports (clients of models look for ``httpx``).
+    What they found there while a thread imports it would be half a module, and the application's own request would
+    fail.
+    """
+    for module in modules:
+        if module not in sys.modules:
+            with suppress(Exception):  # a broken one: whoever needs it says so
+                if find_spec(module) is not None:
+                    import_module(module)
 
 
 def now_and_after_fork(method: Callable[[], object]) -> None:

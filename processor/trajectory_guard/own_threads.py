@@ -3,32 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as LateError
-from contextlib import suppress
 from contextvars import copy_context
-from importlib import import_module
-from importlib.util import find_spec
 from typing import TypeVar
 
 T = TypeVar("T")
-
-
-def load_here(*modules: str) -> None:
-    """Import libraries, as far as they are installed, before a thread of the guard does.
-
-    Other libraries look these up in ``sys.modules`` without the lock of imports (clients of models look for ``httpx``).
-    What they found there while a thread imports it would be half a module, and the application's own request would
-    fail.
-    """
-    for module in modules:
-        if module not in sys.modules:
-            with suppress(Exception):  # a broken one: whoever needs it says so
-                if find_spec(module) is not None:
-                    import_module(module)
 
 
 def on_thread(work: Callable[[], T], name: str) -> Future[T]:

@@ -17,9 +17,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from trajectory_guard.forking import ForkDelay, now_and_after_fork
+from trajectory_guard.forking import ForkDelay, load_here, now_and_after_fork
 from trajectory_guard.locks import OwnedLock
-from trajectory_guard.own_threads import load_here
 
 _MAX_MODELS: Final = 512
 _MAX_PARTS: Final = 8

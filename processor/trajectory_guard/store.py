@@ -241,8 +241,8 @@ class FlagBoard(QualityScores):
             entry.replay.append(truncate_for_replay(step))
             if len(entry.replay) > _MAX_REPLAY:
                 entry.replay = None
-        label = label_of(instance, turn_before)
-        if turn_before not in (None, state.turns.get(instance)) and not may_go_on(state.runs.get(label), step):
+        changed = turn_before is not None and state.turns.get(instance) != turn_before
+        if changed and not may_go_on(state.runs.get(label := label_of(instance, turn_before)), step):
             self._end_run(entry, label)
         if state.restarts != restarts:
             entry.flags.pop(state.current, None)  # it was that of the run before

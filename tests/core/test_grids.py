@@ -24,11 +24,11 @@ def grid_of(rows: list[tuple[str, ...]]) -> Grid:
     return grid
 
 
-@given(NAMES, NAMES, NAMES)
+@given(NAMES, NAMES, NAMES, st.integers(0, 3))
 def test_nested_loops_are_walked_in_order_whatever_the_order_of_the_arguments(
-    outer: list[str], middle: list[str], inner: list[str]
+    outer: list[str], middle: list[str], inner: list[str], missed: int
 ) -> None:
-    rows = list(product(outer, middle, inner))
+    rows = list(product(outer, middle, inner))[missed:]  # the first of them were new
     assert grid_of(rows).is_walked
     assert grid_of([(row[2], row[0], row[1]) for row in rows]).is_walked
 

@@ -14,7 +14,6 @@ _MAX_COLUMNS: Final = 8
 _MAX_VALUES: Final = 64
 _KEPT_ROWS: Final = 64
 _LEAST_ROWS: Final = 4
-_LEAST_LAP: Final = 2
 _MAX_WORDS: Final = 3
 _MAX_CHARS: Final = 60
 """A longer value, or one of more words, is a text: other words for one question may be asked of two sources in turn."""
@@ -23,8 +22,8 @@ _MAX_CHARS: Final = 60
 class Grid(NamedTuple):
     """The newest calls of one tool as rows of a table, each value by its place in the list of its column.
 
-    Nested loops over lists give rows that rise in one lexicographic order: the inner column goes through its values,
-    begins again, and the outer one has moved on. Settings that are tried out go back and forth.
+    Nested loops over lists go round: the inner list begins again, and whenever it does, an outer one has moved on.
+    Settings that are tried out go back and forth.
 
     Fields:
         tool: name, case-folded.
@@ -45,13 +44,13 @@ class Grid(NamedTuple):
             values: those of its arguments that say what is asked for.
         """
         if not 1 < len(values) <= _MAX_COLUMNS or any(map(_is_text, values)):
-            return Grid()
+            return NO_GRID
         sums = list(map(checksum, values))
         named = tuple([_NUMBER.fullmatch(value) is None for value in values])
         grid = self if tool == self.tool and named == self.named else Grid(tool, ((),) * len(sums), named)
         columns = [known if one in known else (*known, one) for known, one in zip(grid.columns, sums, strict=True)]
         if max(map(len, columns)) > _MAX_VALUES:
-            return Grid()
+            return NO_GRID
         row = bytes([known.index(one) for known, one in zip(columns, sums, strict=True)])
         return Grid(tool, tuple(columns), named, (grid.rows + row)[-_KEPT_ROWS * len(sums) :])
 
@@ -63,19 +62,19 @@ class Grid(NamedTuple):
         """
         width = len(self.columns)
         rows = [self.rows[at : at + width] for at in range(0, len(self.rows), width or 1)]
-        if len(rows) < _LEAST_ROWS or rows[-1] == rows[-2]:
+        if len(rows) < _LEAST_ROWS or len(set(rows)) < len(rows):
             return False
         pairs = list(pairwise(rows))
         moves = [sum([one[at] != other[at] for one, other in pairs]) for at in range(width)]
         lists = [at for at in range(width) if moves[at] and len({row[at] for row in rows}) < len(rows)]
         if len(lists) < 2 or not any(self.named[at] for at in lists):
             return False
-        lists.sort(key=moves.__getitem__)
-        keys = [[row[at] for at in lists] for row in rows]
-        if any(one >= other for one, other in pairwise(keys)):
+        inner, *outer = sorted(lists, key=moves.__getitem__, reverse=True)
+        size = 1 + max([row[inner] for row in rows])
+        if len(rows) <= size or any((one[inner] + 1) % size != other[inner] for one, other in pairs):
             return False
-        laps = sum([any(map(int.__gt__, one, other)) for one, other in pairwise(keys)])
-        return 0 < laps * _LEAST_LAP < len(rows)
+        begins = {other[inner] for one, other in pairs if any(one[at] != other[at] for at in outer)}
+        return len(begins) == 1
 
     def to_plain(self) -> list[object]:
         """JSON-able."""
@@ -88,6 +87,7 @@ class Grid(NamedTuple):
         return cls(tool, tuple(map(tuple, columns)), tuple(named), from_text(rows))
 
 
+NO_GRID: Final = Grid()
 _NUMBER: Final = re.compile(r"-?\d{1,12}(?:[.,]\d{1,12})?")
 
 

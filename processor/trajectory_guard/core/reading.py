@@ -12,6 +12,7 @@ from trajectory_guard.core.durations import ages_in, keep_falling, measures, tim
 from trajectory_guard.core.envelope import unfiltered
 from trajectory_guard.core.failures import complains, read_outcome, reads_as_error, signature_of
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, checksum, digest64, text_bytes, text_digest
+from trajectory_guard.core.grids import NO_GRID
 from trajectory_guard.core.inquiry import ADVANCES, BRIEF, reads_tables, things_in, values_asked
 from trajectory_guard.core.listings import hits_form, lines_of
 from trajectory_guard.core.observation import BATCH_MASK, MAX_DENIALS, Observation, call_symbol
@@ -435,14 +436,13 @@ def _with_profile(noise: dict[str, list[Any]], key: str, profile: NoiseProfile) 
 def _inquire(run: Run, seen: Observation) -> None:
     """Add the step to the series of unproductive calls, or end the series where something new was found, or may be."""
     inquiry = run.inquiry
-    if seen.signature is None and isinstance(seen.step.args, dict) and len(seen.step.args) > 1:
-        run.grid = run.grid.after(seen.tool, values_asked(seen))
     if (seen.progress and seen.signature is None) or seen.may_be_new:
         inquiry.end(seen.tool)
         if not inquiry.has_found(seen.tool) and not complains(seen.step.result or "", seen.values):
             inquiry.note_found(seen.tool)
         if run.advance.tool == seen.tool:
             run.advance.end()
+            run.grid = NO_GRID
         return
     if not seen.result or not seen.call:
         seen.has_found = inquiry.has_found(seen.tool)
@@ -462,7 +462,8 @@ def _inquire(run: Run, seen: Observation) -> None:
             seen, asked, mark + text_digest(answer), further=seen.advances >= ADVANCES, nearby=run.advance.nearby,
             handed=handed, things=things_in(seen),
         )  # fmt: skip
-        if not failed and run.grid.is_walked and not complains(seen.step.result or "", seen.values):
+        run.grid = NO_GRID if failed else run.grid.after(seen.tool, asked)
+        if run.grid.is_walked and not complains(seen.step.result or "", seen.values):
             inquiry.entries = inquiry.paired = inquiry.count
     if not inquiry.answer.startswith(BRIEF):
         seen.alike, seen.alike_list, seen.alike_first = inquiry.count, inquiry.is_list(), inquiry.first

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.detectors.base import Detector
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol
-from trajectory_guard.core.grids import Grid
+from trajectory_guard.core.grids import NO_GRID, Grid
 from trajectory_guard.core.history import WIDTH, History, Ring, UsageWindow
 from trajectory_guard.core.inquiry import Advance, Inquiry
 from trajectory_guard.core.laps import KNOWN_FROM, Walk
@@ -207,7 +207,7 @@ class Run:
         self.walk = Walk()
         self.inquiry = Inquiry()
         self.advance = Advance()
-        self.grid = Grid()
+        self.grid = NO_GRID
         self.score = RunScore()
         self.ladder = Ladder()
         self.gated = False
@@ -361,7 +361,7 @@ class Run:
             "same_results": self.same_results.to_plain(),
             "inquiry": self.inquiry.to_plain(),
             "advance": self.advance.to_plain() if self.advance.tool else None,
-            "grid": self.grid.to_plain() if self.grid.tool else None,
+            **({"grid": self.grid.to_plain()} if self.grid.rows else {}),
             "score": self.score.to_plain(),
             "ladder": self.ladder.to_plain(),
             "detectors": {one.name: data for one in self.detectors if (data := one.dump()) is not None},
@@ -389,7 +389,7 @@ class Run:
         run.inquiry = Inquiry.from_plain(plain["inquiry"])
         if plain["advance"] is not None:
             run.advance = Advance.from_plain(plain["advance"])
-        if plain["grid"] is not None:
+        if "grid" in plain:
             run.grid = Grid.from_plain(plain["grid"])
         run.score, run.ladder = RunScore.from_plain(plain["score"]), Ladder.from_plain(plain["ladder"])
         for one in detectors:

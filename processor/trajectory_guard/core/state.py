@@ -28,7 +28,7 @@ from trajectory_guard.core.run import Run
 from trajectory_guard.core.tools import is_communication, is_handoff, is_thinking
 from trajectory_guard.core.tracking import model_calls
 
-FORMAT_VERSION: Final = 23
+FORMAT_VERSION: Final = 22
 MAX_NOISE_PROFILES: Final = 8
 MAX_RUNS: Final = 8
 _MAX_WORK: Final = 16
