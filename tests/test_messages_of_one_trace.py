@@ -16,6 +16,7 @@ from tests.collector.test_operations import scored, without_prices
 from tests.collector.test_same_verdicts import deliveries, replayed
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
+from trajectory_guard.transcripts.parts import read_messages
 
 TABLES = "customers, invoices, invoice_lines, payments, products, refunds, shipments, subscriptions"
 Message = dict[str, Any]
@@ -107,13 +108,19 @@ def greeted(program: Program) -> None:
         program.ask(*question, *called(number), answer=f"It has {number}.")
 
 
-def stuck(program: Program) -> None:
-    """One question, and always the same call."""
+def looping(program: Program, after: Callable[[int], None] = lambda number: None, *, tool_asks: bool = False) -> None:
+    """One question, and always the same call; ``after`` does something after each."""
     history = [SYSTEM, said("user", "How many rows has table 1?")]
     for number in range(8):
         program.ask(*history)
-        program.call()
+        program.call(asks=[SYSTEM, said("user", f"Which tables are there? Attempt {number}.")] if tool_asks else ())
+        after(number)
         history += called(number)
+
+
+def stuck(program: Program) -> None:
+    """One question, and always the same call."""
+    looping(program)
 
 
 def stuck_at_the_second(program: Program) -> None:
@@ -135,21 +142,15 @@ def given_up(program: Program) -> None:
 
 def asking_tool(program: Program) -> None:
     """A loop of a tool whose code asks the model, in a new conversation each time."""
-    history = [SYSTEM, said("user", "How many rows has table 1?")]
-    for number in range(8):
-        program.ask(*history)
-        program.call(asks=[SYSTEM, said("user", f"Which tables are there? Attempt {number}.")])
-        history += called(number)
+    looping(program, tool_asks=True)
 
 
 def summarised(program: Program) -> None:
     """A loop in which a result is summarised by the model before it goes on."""
-    history = [SYSTEM, said("user", "How many rows has table 1?")]
-    for number in range(8):
-        program.ask(*history)
-        program.call()
-        program.ask(said("user", f"Summarise this, in {number} words: {TABLES}"), answer="Tables.")
-        history += called(number)
+    looping(
+        program,
+        lambda number: program.ask(said("user", f"Summarise this, in {number} words: {TABLES}"), answer="Tables."),
+    )
 
 
 def window(program: Program) -> None:
@@ -216,3 +217,17 @@ def test_the_instructions_of_an_agent_s_helpers_split_no_run() -> None:
     """Where the spans show an agent, its run ends with it, whatever the models below it are asked."""
     agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "analyst"}
     assert levels(made(evaluation, "agent", **agent))[-1] is Level.STOP
+
+
+def test_the_calls_of_a_loop_do_not_cost_more_and_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In process the input is read on the thread of the application: from the third call on only its beginning."""
+    read = list[Any]()
+
+    def reading(item: Any) -> list[Any]:
+        read.append(item)
+        return read_messages(item)
+
+    monkeypatch.setattr("trajectory_guard.transcripts.asked.read_messages", reading)
+    in_process(made(stuck).requests())
+    first_two, others = 2 * (2 + 2) + (4 + 4), 6 * 3
+    assert len(read) <= first_two + others

@@ -59,7 +59,7 @@ from trajectory_guard.spans.identity import (
     named_conversation,
 )
 from trajectory_guard.store import FlagBoard
-from trajectory_guard.transcripts.asked import with_asked
+from trajectory_guard.transcripts.asked import opens, with_asked
 from trajectory_guard.transcripts.messages import may_show_input
 from trajectory_guard.transcripts.model_calls import model_call
 from trajectory_guard.transcripts.proposals import proposals_in
@@ -411,7 +411,9 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 ledger = UsageLedger()
                 with self._lock:
                     self._usage[trace_id] = ledger
-            if may_show_input(view, self._table):
+            if may_show_input(view, self._table) and ledger.wants_asked(
+                view.trace_id, view.scope, conversation, partial(opens, view, self._table)
+            ):
                 usage = with_asked(usage, view, self._table)
             with self._lock:
                 if context[SPAN_ID] not in self._passed:  # else it waited for a lock after this, and is read again

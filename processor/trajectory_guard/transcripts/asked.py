@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from trajectory_guard.core.steps import Usage
@@ -19,8 +19,8 @@ MAX_INPUT_CHARS: Final = 200_000
 
 def with_asked(usage: Usage, span: SpanView, table: DialectTable = DIALECTS) -> Usage:
     """The usage of a model call with the user message that it serves."""
-    asked, opening = _read(span, table)
-    return usage._replace(asked=asked, opening=opening)
+    items = _items(span, table)
+    return usage._replace(asked=_newest(items), opening=_opens(items))
 
 
 def asked_in(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
@@ -30,32 +30,61 @@ def asked_in(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
     nudges. A person speaks first, or after an answer of the model that asks for no tool. Where an input shows no tool
     call in a structured form, only its first user message counts.
     """
-    return _read(span, table)[0]
+    return _newest(_items(span, table))
 
 
-def _read(span: SpanView, table: DialectTable) -> tuple[str | None, bool]:
-    """The label, and whether the input has nothing behind the words of the user."""
+def opens(span: SpanView, table: DialectTable = DIALECTS) -> bool:
+    """Whether the input of a model call has nothing behind the words of the user; stops at the first sign of more."""
+    return _opens(_items(span, table))
+
+
+def _items(span: SpanView, table: DialectTable) -> list[Any]:
     if not shows_input(span, table) or _chars(span.attributes) > MAX_INPUT_CHARS:
-        return None, False
-    items = input_items(span, table)
-    newest = first = None
-    structured = answers = answered = False
-    later: Message | None = None  # the message after the one looked at, if it is the user's
-    for place in range(len(items) - 1, -1, -1):
-        message = next(iter(read_messages(items[place])), None)
+        return []
+    return input_items(span, table)
+
+
+def _message(item: Any) -> Message | None:
+    return next(iter(read_messages(item)), None)
+
+
+def _is_of_user(message: Message) -> bool:
+    return message.role == "user" and bool(message.text) and not message.results
+
+
+def _is_structured(message: Message) -> bool:
+    return bool(message.calls or message.results) or message.role == "tool"
+
+
+def _opens(items: Sequence[Any]) -> bool:
+    asked = False
+    for message in map(_message, items):
         if message is None:
             continue
-        structured = structured or bool(message.calls or message.results) or message.role == "tool"
-        answers = answers or message.role == "assistant"
+        if _is_structured(message) or (asked and message.role == "assistant"):
+            return False
+        asked = asked or _is_of_user(message)
+    return asked
+
+
+def _newest(items: Sequence[Any]) -> str | None:
+    newest = first = None
+    structured = False
+    later: Message | None = None  # the message after the one looked at, if it is the user's
+    for place in range(len(items) - 1, -1, -1):
+        message = _message(items[place])
+        if message is None:
+            continue
+        structured = structured or _is_structured(message)
         if later is not None and newest is None and message.role == "assistant" and not message.calls:
             newest = place + 1, later.text
-        later = message if message.role == "user" and message.text and not message.results else None
+        later = message if _is_of_user(message) else None
         if later is not None:
-            first, answered = (place, later.text), answers
+            first = place, later.text
         if structured and newest is not None:
             break
     found = newest if structured and newest is not None else first
-    return asked_label(*found) if found is not None else None, found is not None and not structured and not answered
+    return asked_label(*found) if found is not None else None
 
 
 def _chars(attributes: Mapping[str, Any]) -> int:

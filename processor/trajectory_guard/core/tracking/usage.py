@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from trajectory_guard.core.steps import StepRecord, Usage
@@ -32,7 +33,7 @@ class Asked(NamedTuple):
 
     @property
     def newest(self) -> str:
-        """The message that the newest model calls serve, as far as it can be told."""
+        """The message that the newest model calls serve, as far as it is known."""
         return self.turns[-1][0] if self.turns else self.first
 
     def at(self, start: float) -> Asked:
@@ -97,6 +98,17 @@ class UsageLedger:
                 self.asked[place] = known._replace(scope=scope)
         elif scope == known.scope and (usage.opening or answered) and in_other_words(asked, known.newest):
             self.asked[place] = known._replace(turns=(*known.turns[1 - MAX_TURNS :], (asked, start)))
+
+    def wants_asked(self, trace_id: str, scope: str, conversation: str, opens: Callable[[], bool]) -> bool:
+        """Whether the user message of a model call that has ended can say anything new: most calls go on with a task.
+
+        Parameters:
+            opens: whether its input has nothing behind the words of the user; the others as of ``add``.
+        """
+        known = self.asked.get(f"{trace_id}/{conversation}")
+        if known is None or known.scope is None:
+            return True
+        return scope == known.scope and (scope in self.pending.get(trace_id, ()) or opens())
 
     def charge(self, step: StepRecord, *conversations: str) -> StepRecord:
         """The step with the usage of the model calls before it, the user message that its trace answers, and its turn.
