@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
-from importlib.util import find_spec
 from types import MethodType, TracebackType
 from typing import Any, Final, cast
 
@@ -36,9 +35,8 @@ def load_here(*modules: str) -> None:
     """
     for module in modules:
         if module not in sys.modules:
-            with suppress(Exception):  # a broken one: whoever needs it says so
-                if find_spec(module) is not None:
-                    import_module(module)
+            with suppress(Exception):  # missing or broken: whoever needs it says so
+                import_module(module)
 
 
 def now_and_after_fork(method: Callable[[], object]) -> None:

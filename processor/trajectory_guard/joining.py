@@ -74,7 +74,7 @@ def unknown_steps(entry: Entry, part: Entry, branches: Branches) -> Iterator[tup
 def apart(entry: Entry, step: StepRecord, turns: dict[str, str]) -> StepRecord:
     """A step that is evaluated on top of saved state: in a run of its trace until a gate says whose it is.
 
-    Nothing tells whether the user turn of that state goes on in the trace, or another one has begun.
+    It is unknown whether the user turn of that state goes on in the trace, or another one has begun.
 
     Parameters:
         turns: those by which the step had its label before.

@@ -140,7 +140,7 @@ def is_boundary(run: Run, step: StepRecord, gap_s: float, pause_s: float) -> boo
 def may_go_on(run: Run | None, step: StepRecord) -> bool:
     """Whether a run may go on behind a step of another user turn, if spans show both in one trace.
 
-    What looks like another message may be what the code of a tool asks a model meanwhile.
+    A text that looks like another message may come from the code of a tool, which asks a model meanwhile.
     """
     return run is not None and run.trace_id == step.trace_id and step.turn is None
 
