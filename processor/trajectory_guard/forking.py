@@ -30,8 +30,7 @@ def load_here(*modules: str) -> None:
     """Import libraries, as far as they are installed, before a thread of the guard does.
 
     Other libraries look these up in ``sys.modules`` without the lock of imports (clients of models look for ``httpx``).
-    What they found there while a thread imports it would be half a module, and the application's own request would
-    fail.
+    While a thread imports one, they would find half a module there, and the application's own request would fail.
     """
     for module in modules:
         if module not in sys.modules:
