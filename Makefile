@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-slow test-all test-fleet test-fleet-brokers test-compiled test-lowest lint pins bench bench-compiled \
+.PHONY: demo test test-slow test-nightly test-all test-fleet test-fleet-nightly test-compiled test-lowest lint pins bench bench-compiled \
 	bench-accuracy dashboards docs format clean help
 
 help:
@@ -29,8 +29,13 @@ unexport PYTHONDONTWRITEBYTECODE
 test: $(STAMP) ## the tests, without the slow ones
 	$(PYTEST) --dist=worksteal -m "not slow"
 
-test-slow: $(STAMP) ## fault matrix, real instrumentations, Prometheus; property tests with four times the examples
-	$(PYTEST) --dist=loadfile -m "slow or hypothesis" --hypothesis-profile=thorough
+# A module is run by one process, for its fixtures; those that take longest begin (tests/conftest.py).
+test-slow: $(STAMP) ## fault matrix, real instrumentations, Prometheus
+	$(PYTEST) --dist=loadfile --no-loadscope-reorder -m "slow and not nightly"
+
+test-nightly: $(STAMP) ## what takes longest, ten times the sizes, property tests with four times the examples; as each night
+	FAULTS=full $(PYTEST) --dist=loadfile --no-loadscope-reorder -m "slow or hypothesis" \
+		--hypothesis-profile=thorough
 
 test-all: test test-slow ## both
 
@@ -46,10 +51,12 @@ $(FLEET)/.installed: pyproject.toml requirements-dev.txt
 
 # Faults wait more than they work: four of them side by side, each with topics of its own on a broker that they share.
 FLEET_JOBS ?= 4
-test-fleet: $(FLEET)/.installed ## the stream worker and all its faults, on a real Kafka (Java 17 and Maven): some minutes
-	$(FLEET)/bin/python -m pytest --numprocesses=$(FLEET_JOBS) --dist=load --maxschedchunk=1 --durations=20 tests/fleet
+test-fleet: $(FLEET)/.installed ## the stream worker and its faults, on a real Kafka (Java 17 and Maven): some minutes
+	$(FLEET)/bin/python -m pytest --numprocesses=$(FLEET_JOBS) --dist=load --maxschedchunk=1 --durations=20 -m "not nightly" \
+		tests/fleet
 
-test-fleet-brokers: $(FLEET)/.installed ## the stream worker on three brokers, one killed and one restarted; as each night
+test-fleet-nightly: $(FLEET)/.installed ## more faults of the stream worker; three brokers, one killed, one restarted; as each night
+	$(FLEET)/bin/python -m pytest --numprocesses=$(FLEET_JOBS) --dist=load --maxschedchunk=1 --durations=0 -m nightly tests/fleet
 	$(FLEET)/bin/python -m pytest --durations=0 tests/fleet/three_brokers.py
 
 # The compiled build is installed as a wheel, in an environment of its own: extension modules in the source folders would

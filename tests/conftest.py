@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import time
 from collections.abc import Generator
 from functools import cache
 from pathlib import Path
@@ -22,7 +23,7 @@ settings.register_profile(
     max_examples=30,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-# ``make test-slow`` runs every property with these, so the fast part needs no more than a few.
+# ``make test-nightly`` runs every property with these, so the fast part needs no more than a few.
 settings.register_profile("thorough", settings.get_profile("repeatable"), max_examples=120)
 settings.load_profile("repeatable")
 
@@ -50,18 +51,31 @@ SLOW = (
 )
 """Folders and modules that start many processes, wait for clocks, or hold very much in memory."""
 
+LONGEST = (
+    "faults/test_extremes.py",
+    "faults/test_full.py",
+    "dashboards/test_dashboards_live.py",
+    "dashboards/test_alert_rules.py",
+    "faults/test_peers.py",
+    "core/test_situations.py",
+    "test_linear_patterns.py",
+)
+"""Modules that take a minute each: begun last, they would keep one process busy while the others have nothing to do."""
+
 
 @cache
-def is_slow(path: Path) -> bool:
-    return any(path.is_relative_to(TESTS / name) for name in SLOW)
+def is_among(names: tuple[str, ...], path: Path) -> bool:
+    return any(path.is_relative_to(TESTS / name) for name in names)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of ``SLOW`` before ``-m`` selects, except for those that stand for their module in the fast part."""
     for item in items:
-        if is_slow(item.path) and item.get_closest_marker("smoke") is None:
+        nightly = item.get_closest_marker("nightly") is not None
+        if nightly or (is_among(SLOW, item.path) and item.get_closest_marker("smoke") is None):
             item.add_marker("slow")
+    items.sort(key=lambda item: is_among(LONGEST, item.path), reverse=True)
 
 
 @pytest.hookimpl(trylast=True)
@@ -70,6 +84,13 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """``TESTS_END``, in seconds since 1970: ``.ci/run`` sets it, so that a slow machine has a result in time."""
+    if time.time() > float(os.environ.get("TESTS_END", "inf")):
+        pytest.skip("the time that .ci/run has is used up")
 
 
 class _QuickAsyncio:

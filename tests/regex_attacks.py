@@ -30,6 +30,8 @@ _TAILS: Final = ("", "\0", "!", "\n", "x ")
 _MAX_ATTACKS: Final = 200
 _LEAST_EACH: Final = 10
 _SIZES: Final = (18, 120, 600, 3_000)
+_LARGEST: Final = 15_000
+"""Scanned only where the growth up to here may be that of a repeat of bounded length."""
 _FLOOR_S: Final = 0.0012
 _MOMENT_S: Final = 0.01
 _ENOUGH: Final = 600
@@ -70,8 +72,10 @@ def _grows(pattern: re.Pattern[Any], head: str, unit: str, tail: str) -> Slow | 
         seconds = _scan(pattern, _text(head, unit, tail, size))
         if seconds > _FLOOR_S and seconds > before * _STEEP / 2:
             found = _confirmed(pattern, head, unit, tail, size)
-            if found is None or found.whole > _MOMENT_S or size in (_SIZES[0], _SIZES[-1]):
+            if found is None or found.whole > _MOMENT_S or size == _SIZES[0]:
                 return found
+            if size == _SIZES[-1]:
+                return _confirmed(pattern, head, unit, tail, _LARGEST)
         elif size >= _ENOUGH and seconds < size * _QUICK_S:
             return None
         before = seconds

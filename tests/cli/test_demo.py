@@ -9,7 +9,9 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("options", [[], ["-OO"]], ids=["plain", "without docstrings"])
+@pytest.mark.parametrize(
+    "options", [pytest.param([], id="plain"), pytest.param(["-OO"], id="without docstrings", marks=pytest.mark.slow)]
+)
 def test_one_agent_recovers_one_is_stopped_and_two_are_left_alone(options: list[str]) -> None:
     """In a process of its own: instrumentations do not undo everything when they are switched off."""
     command = [sys.executable, *options, "-m", "trajectory_guard.cli.main", "demo"]

@@ -103,7 +103,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
         assert running.wait(30) == 0
 
 
-@pytest.mark.parametrize("command", ["demo", "doctor"])
+@pytest.mark.parametrize("command", [pytest.param("demo", marks=pytest.mark.slow), "doctor"])
 def test_tables_without_a_reader_are_no_error(command: str) -> None:
     """``rich`` ends a process with status 1 there, which means that a loop was found or a setting is missing."""
     read, written = os.pipe()

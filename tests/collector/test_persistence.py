@@ -188,8 +188,15 @@ async def test_nothing_is_counted_twice_by_reading_the_write_ahead_log() -> None
     assert len(scorer.registry) == 2
 
 
-@pytest.mark.parametrize("size", [50, 2_000], ids=["many requests", "large requests"])
-@pytest.mark.parametrize("saved_at", [0.5, 1.0])
+@pytest.mark.parametrize(
+    ("size", "saved_at"),
+    [
+        pytest.param(50, 0.5, id="many requests, saved in the middle"),
+        pytest.param(2_000, 1.0, id="large requests, saved at the end"),
+        pytest.param(50, 1.0, id="many requests, saved at the end", marks=pytest.mark.nightly),
+        pytest.param(2_000, 0.5, id="large requests, saved in the middle", marks=pytest.mark.nightly),
+    ],
+)
 async def test_many_steps_of_one_conversation_are_counted_once(size: int, saved_at: float) -> None:
     """The write-ahead log is kept for a minute longer than needed, and holds more spans than are saved by id."""
     spans = [tool(f"n{at}", {"q": at}, f"answer {at}", at=at / 50) for at in range(4_000)]

@@ -70,6 +70,7 @@ def test_agents_that_only_the_names_of_spans_show_are_told_apart() -> None:
         assert len({verdict.run for verdict in found.values()}) == 4, how
 
 
+@pytest.mark.slow
 def test_the_captures_have_steps_and_findings() -> None:
     found = [verdict for name in capture_names() for verdict in evaluate_in_process(capture(name)).values()]
     assert len(found) > 500

@@ -246,13 +246,14 @@ def test_every_intervention_of_all_recorded_runs_has_a_certificate_that_verifies
         assert Certificate.from_json(one.to_json()) == Certificate.from_plain(plain_of(one))
 
 
+@pytest.mark.slow
 def test_rules_over_equal_calls_are_always_computed_again() -> None:
     basis = Counter((verdict.rule, of(verdict).basis) for verdict in recorded())
     for rule in ("same_call_same_result", "denied_again", "cycle", "recurring_result"):
         assert basis[rule, FROZEN] == 0, rule
 
 
-@pytest.mark.parametrize("every", [16, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [16, pytest.param(1, marks=pytest.mark.nightly)])
 def test_each_single_changed_field_of_a_recorded_certificate_is_found(every: int) -> None:
     for verdict in recorded()[::every]:
         plain = plain_of(of(verdict))

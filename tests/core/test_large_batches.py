@@ -37,7 +37,7 @@ def turn_of(steps: list[StepRecord], level: Level) -> int | None:
     return None if at is None else int(steps[at].batch or 0)
 
 
-SIZES = [2, 12, 31, 32, 33, 40, 64, 127, 128]
+SIZES = [2, 12, 31, 32, 33, 64, *(pytest.param(size, marks=pytest.mark.slow) for size in (40, 127, 128))]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -55,7 +55,7 @@ def test_a_batch_of_copies_is_nudged_and_stopped_at_any_size(size: int) -> None:
     assert (turn_of(steps, Level.NUDGE), turn_of(steps, Level.STOP)) == ((2, 4) if size == 2 else (0, 2))
 
 
-@pytest.mark.parametrize("size", [400, 512])
+@pytest.mark.parametrize("size", [pytest.param(400, marks=pytest.mark.nightly), 512])
 def test_two_batches_of_the_largest_size_fit_into_the_memory(size: int) -> None:
     assert turn_of(turns(reads(*range(size)))[: 5 * size], Level.NUDGE) is not None
 

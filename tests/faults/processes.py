@@ -27,7 +27,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.rotel_binary import rotel_agent, rotel_environment, why_rotel_cannot_run
 
 FULL = os.environ.get("FAULTS") == "full"
-"""All tests, and ten times as many connections, steps and trajectories: ``FAULTS=full make test-slow``."""
+"""All tests, and ten times and more as many connections, steps and trajectories: ``make test-nightly``."""
 only_full = pytest.mark.skipif(not FULL, reason="runs with FAULTS=full")
 FAST = {"initial_interval_s": 0.05, "max_interval_s": 0.3}
 _MIB = 1 << 20

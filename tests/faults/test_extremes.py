@@ -17,8 +17,8 @@ from trajectory_guard_collector.otlp.lazy import Request
 from trajectory_guard_collector.scoring.scorer import key_values
 
 MIB = 1 << 20
-STEPS = 1_000_000 if FULL else 100_000
-TRAJECTORIES = 1_000_000 if FULL else 50_000
+STEPS = 1_000_000 if FULL else 32_000
+TRAJECTORIES = 1_000_000 if FULL else 24_000
 PER_REQUEST = 2_000
 """Steps of a request."""
 _NUMBER = b"@@@@@@@@"

@@ -230,6 +230,7 @@ def _long_step(conversation: int, at: int) -> Span:
     return tool(f"{name}/{at}", {"page": at, "text": "x" * 2_000}, f"page {at}", conversation=name, trace=name, at=at)
 
 
+@pytest.mark.nightly
 async def test_memory_that_trajectories_hold_is_given_back_at_the_limit(tmp_path: Path) -> None:
     """Evaluated steps hold memory too: if none of it were given back, data would be refused for ever."""
     limiter = {"limit_mib": 160, "spike_limit_mib": 32, "check_interval_s": 0.1}

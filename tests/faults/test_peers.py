@@ -119,7 +119,9 @@ async def send(collector: Collector, requests: Sequence[bytes], *, at_a_time: in
         await sender.close()
 
 
-@pytest.mark.parametrize("how", DELIVERIES)
+@pytest.mark.parametrize(
+    "how", [pytest.param(how, marks=pytest.mark.nightly if ", in batches" in how else ()) for how in DELIVERIES]
+)
 async def test_verdicts_are_those_in_process_however_spans_arrive(tmp_path: Path, how: str) -> None:
     requests, ordered = deliveries()[how]
     verdicts = recorded().verdicts

@@ -134,7 +134,7 @@ def answers_differ(worker: Worker) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+@pytest.mark.parametrize("guarantee", [pytest.param("at-least-once", marks=pytest.mark.nightly), "exactly-once"])
 def test_kill_9_changes_no_answer(new_run: NewRun, guarantee: str) -> None:
     records, _, expected = load()
     run = new_run(guarantee=guarantee, transaction_timeout_s=4.0)

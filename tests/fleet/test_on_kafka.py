@@ -33,7 +33,7 @@ def load() -> tuple[list[Record], dict[str, dict[str, Any]]]:
     return [record for data in requests for record in records_of(data)], expected_verdicts(requests)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [pytest.param(1, marks=pytest.mark.nightly), 2])
 def test_workers_that_die_again_and_again_change_no_verdict(new_run: NewRun, seed: int) -> None:
     """Two workers; one of them is killed after each sixth of the records, and comes back with or without its disk."""
     records, expected = load()
@@ -111,7 +111,7 @@ def test_exactly_once_writes_each_revision_once_even_after_kill_9(new_run: NewRu
     assert second.terminate() == 0
 
 
-@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+@pytest.mark.parametrize("guarantee", ["at-least-once", pytest.param("exactly-once", marks=pytest.mark.nightly)])
 def test_a_worker_joins_and_another_leaves(new_run: NewRun, guarantee: str) -> None:
     records, expected = load()
     third = len(records) // 3
@@ -151,7 +151,15 @@ def test_readiness_waits_until_state_is_restored(new_run: NewRun) -> None:
     run.wait_for(expected)
 
 
-@pytest.mark.parametrize(("disk", "seed"), [("kept", 1), ("kept", 2), ("empty", 1), ("empty", 2)])
+@pytest.mark.parametrize(
+    ("disk", "seed"),
+    [
+        ("kept", 1),
+        pytest.param("kept", 2, marks=pytest.mark.nightly),
+        pytest.param("empty", 1, marks=pytest.mark.nightly),
+        ("empty", 2),
+    ],
+)
 def test_kill_9_changes_no_verdict(new_run: NewRun, disk: str, seed: int) -> None:
     records, expected = load()
     chance = random.Random(seed)

@@ -1,6 +1,6 @@
 """Three brokers that hold every record each: one is killed, another one restarted, while workers read.
 
-Left out of the default run: three Java processes take a minute to start on two cores. ``make test-fleet-brokers`` runs it.
+Left out of the default run: three Java processes take a minute to start on two cores. ``make test-fleet-nightly`` runs it.
 """
 
 from __future__ import annotations
