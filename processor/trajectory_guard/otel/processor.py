@@ -395,10 +395,11 @@ class TrajectoryGuardProcessor(SpanProcessor):
         trace_id = context[TRACE_ID]
         metadata = metadata_of(view.attributes, keys)
         named = named_conversation(view.attributes, keys, metadata)
-        if named is not None and trace_id not in self._conversations:
+        if named is not None and self._conversations.find(trace_id) != named:
             with self._lock:
-                self._conversations.learn(trace_id, named)
-            self.board.join(view.trace_id, named)
+                is_news = self._conversations.learn(trace_id, named)  # not once several are known
+            if is_news:
+                self.board.join(view.trace_id, named)
         usage = model_usage(view, self._table, keys)
         if usage is not None:
             if self.board.spending is not None:
