@@ -166,8 +166,9 @@ def test_they_only_nudge() -> None:
 CODE = [f"{'    ' * (at % 3)}total_{chr(97 + at % 26)}{at} = price[{at}] * amount" for at in range(60)]
 
 
-def window(tool: str, args: dict[str, Any], since: int, until: int) -> Any:
-    return record(tool, args, "\n".join(f"{at + 1:>6}\t{CODE[at]}" for at in range(since, until)))
+def window(tool: str, args: dict[str, Any], since: int, until: int, frame: tuple[str, str] = ("", "")) -> Any:
+    lines = (f"{at + 1:>6}\t{CODE[at]}" for at in range(since, until))
+    return record(tool, args, "\n".join((frame[0], *lines, frame[1])))
 
 
 RANGES = [(0, 60), (4, 30), (20, 50), (11, 40), (2, 25), (33, 60), (15, 45), (7, 37), (28, 55), (1, 21), (40, 58)]
@@ -185,6 +186,37 @@ RANGES = [(0, 60), (4, 30), (20, 50), (11, 40), (2, 25), (33, 60), (15, 45), (7,
 def test_a_file_that_is_read_again_in_other_ranges(asked: Callable[[int, int], tuple[str, dict[str, Any]]]) -> None:
     steps = [window(*asked(since, until), since, until) for since, until in RANGES]
     assert findings(steps, "known_lines")
+
+
+FRAMES: list[Callable[[int, int], tuple[str, str]]] = [
+    lambda since, until: (f"({since} more lines above)", f"({60 - until} more lines below)"),
+    lambda since, until: (f"[File: a.py, lines {since} to {until} of 60]", ""),
+    lambda since, until: (f"[{since} lines skipped]", f"(output was cut off after {until - since}"),
+    lambda since, until: ("", f"(文件共 60 行，已显示第 {since} 行)"),
+]
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_the_lines_of_the_viewer_say_nothing_new_of_the_file(frame: Callable[[int, int], tuple[str, str]]) -> None:
+    steps = [
+        window("open", {"line": since, "window": until - since}, since, until, frame(since, until))
+        for since, until in RANGES
+    ]
+    assert findings(steps, "known_lines")
+
+
+def test_a_look_at_known_lines_in_between_does_not_end_the_series() -> None:
+    steps = []
+    for since, until in RANGES:
+        steps.append(window("open", {"path": "a.py", "line": since, "window": until - since}, since, until))
+        if len(steps) % 4 == 0:
+            steps.append(window("grep", {"term": f"total_{since}"}, 1, 4))
+    assert findings(steps, "known_lines")
+
+
+def test_rows_of_figures_in_brackets_are_no_lines_of_a_viewer() -> None:
+    steps = [record("rows", {"page": at}, "\n".join(f"[{at}, {at + row}]" for row in range(5))) for at in range(12)]
+    assert findings(steps, "known_lines") == []
 
 
 def test_a_file_that_is_read_part_by_part_is_not_known() -> None:

@@ -137,10 +137,13 @@ def lines_of(result: str, values: tuple[str, ...] = ()) -> bytes:
     """Checksums, ``LINE_BYTES`` each, of the lines of a result; none below three.
 
     Scores and other fractions aside, clocks and other noise too, and the lines of the request, which a terminal echoes.
+    Of a line in brackets the figures are left out: it is the viewer's, and counts the lines around a window.
 
     >>> lines_of("[0.8] a\\n[0.7] b\\n[0.6] c") == lines_of("[0.9] a\\n[0.5] b\\n[0.1] c")
     True
     >>> lines_of("$ ls -a\\n.\\n..\\n$", ("ls -a",)) == lines_of("$ ls --all\\n.\\n..\\n$", ("ls --all",))
+    True
+    >>> lines_of("(9 more lines above)\\na\\nb") == lines_of("(8 more lines above)\\na\\nb\\n(7 more li")
     True
     """
     compared = both_ends(result, _MAX_LINES_CHARS)
@@ -155,7 +158,13 @@ def _checksums_of_lines(compared: str, values: tuple[str, ...]) -> bytes:
             if len(line) >= MIN_QUOTE_CHARS and line in text:
                 text = text.replace(line, "")
     data = text.encode("utf-8", "surrogatepass")
-    lines = [line for line in map(bytes.strip, data.split(b"\n")) if line]
+    lines = [
+        line.translate(_FIGURES) if line[0] in b"([" and _IN_BRACKETS.match(line) and _WORD.search(line) else line
+        for line in map(bytes.strip, data.split(b"\n"))
+        if line
+    ]
+    if lines and lines[-1][0] in b"([" and not _CLOSING.search(lines[-1]):
+        lines.pop()  # the viewer's as well, where the telemetry has cut the text off
     short = [crc32(line) & 0xFFFF for line in lines]  # all of them have to be known: single ones may be alike
     return pack(f">{len(short)}H", *short) if len(short) >= _MIN_LISTED_LINES else b""
 
@@ -165,6 +174,11 @@ def _may_hold_decimal(text: str) -> bool:
     return not text.isascii() or b"0.0" in text.encode().translate(_DIGITS_AND_POINTS)
 
 
+_IN_BRACKETS: Final = re.compile(rb"\A(?:\([^()]*\)|\[[^][]*\])\Z")
+_WORD: Final = re.compile(rb"[A-Za-z\x80-\xff]{2}")
+"""A line in one pair of brackets, with a word in it: ``(204 more lines above)``, ``[File: a.py (274 lines total)]``."""
+_CLOSING: Final = re.compile(rb"[])]")
+_FIGURES: Final = bytes.maketrans(b"123456789", b"000000000")
 _DIGITS_AND_POINTS: Final = bytes.maketrans(b"123456789,", b"000000000.")
 _MAX_STAMP_CHARS: Final = 64
 _MAX_LINES_CHARS: Final = 8_192

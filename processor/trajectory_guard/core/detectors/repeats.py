@@ -214,8 +214,8 @@ class Reread(Detector):
 
     Fires when eight calls of one tool in a row, equal but for their figures, returned nothing but lines that were there
     before, each in another order or selection: a file is read in windows that overlap, a table page by page although
-    its pages are known. Thoughts in between do not count as work. It leads to nudges only: the text may be read again
-    on purpose, before it is changed.
+    its pages are known. Neither thoughts in between count as work, nor other calls that return known lines only. It
+    leads to nudges only: the text may be read again on purpose, before it is changed.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> lines = [f"total_{name} = price * amount" for name in "abcdef"]
@@ -253,6 +253,8 @@ class Reread(Detector):
                 self.steps = ()
             return None
         asked = checksum(_RANGE.sub("#", "\0".join((seen.tool, *seen.values))))
+        if asked != self.asked and len(self.steps) > 1:
+            return None  # another look at known lines neither belongs to the series nor ends it
         kept = self.steps[-2 * _REREAD :] if asked == self.asked else ()
         self.asked, self.steps = asked, (*(kept[:-1] if seen.same_batch else kept), seen.index)
         if len(self.steps) < _REREAD or seen.same_batch:
