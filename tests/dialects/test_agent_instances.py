@@ -18,6 +18,7 @@ from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 from trajectory_guard.transcripts.assemble import extract_steps
 
 ADK = "gcp.vertex.agent"
+GENAI = "opentelemetry.instrumentation.google_genai"
 SEMCONV_TOOL = {
     "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search", "gen_ai.tool.call.arguments": '{"q": "x"}',
     "gen_ai.tool.call.result": "No results",
@@ -64,6 +65,9 @@ VENDORS: dict[str, tuple[str, str, dict[str, Any], dict[str, Any], str | None]] 
     "llamaindex, openllmetry": (
         "opentelemetry.instrumentation.llamaindex", "FunctionAgent.workflow", {"traceloop.span.kind": "workflow"},
         LLAMAINDEX_TOOL, None,
+    ),
+    "google-genai, automatic function calling": (
+        GENAI, "generate_content model", {"gen_ai.operation.name": "generate_content"}, SEMCONV_TOOL, None,
     ),
     "openllmetry": ("app", "{}", {"traceloop.span.kind": "agent", "traceloop.entity.name": "{}"}, TRACELOOP_TOOL, "{}"),
     "langfuse": ("langfuse-sdk", "{}", {"langfuse.observation.type": "agent"}, LANGFUSE_TOOL, "{}"),
@@ -171,6 +175,15 @@ def test_an_agent_called_as_a_tool_is_another_instance_each_time() -> None:
         for at, (sub, ask) in enumerate(zip(subs, asks, strict=True))
     ]
     assert [step and (step.agent_id, step.run) for step in steps] == [("sub", sub.span_id) for sub in subs]
+
+
+def test_a_question_within_an_agent_is_part_of_its_work() -> None:
+    agent = span_view({"gen_ai.operation.name": "invoke_agent"}, "invoke_agent boss", span_id="1" * 16, scope="app")
+    asked = [
+        span_view({"gen_ai.operation.name": "generate_content"}, span_id=f"2{at}" * 8, scope=GENAI) for at in (1, 2)
+    ]
+    steps = [extract_step(span_view(SEMCONV_TOOL, scope=GENAI), ancestors=[one, agent]) for one in asked]
+    assert [step and step.run for step in steps] == [agent.span_id] * 2
 
 
 def test_a_row_may_name_agents_by_the_names_of_spans() -> None:

@@ -117,7 +117,8 @@ def plain_instance(span: SpanView, above: Sequence[SpanView], table: DialectTabl
         if called_by and plain_dialect(called_by[0], table) is not None and not plain_is_agent(called_by[0], table):
             return span_above.span_id  # no node of the graph that makes this call
         in_graph = True
-    return graph
+    questions = frozenset(scope for row in table for scope in row.identity.question_scopes)
+    return graph or next((one.span_id for one in above if one.scope in questions), None)
 
 
 def plain_graph(span: SpanView, table: DialectTable) -> str | None:

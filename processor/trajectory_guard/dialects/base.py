@@ -81,6 +81,8 @@ class Identity:
         placeholders: constants that the vendor writes where an agent has no name.
         graph_scopes, graph_markers: instrumentation scopes, and attributes, of spans that present a whole LangGraph
             graph as an agent.
+        question_scopes: instrumentation scopes in which the span of a model call holds the tool calls that it leads to
+            and the calls of the model after them: without an agent above it, it is an instance of its own.
         handed_by: keys of the name of the agent that hands the work over, on the span of a hand-off.
         handed_to: name of the agent to which a span hands the work over: "" if the span does not say, None if it is no
             hand-off.
@@ -104,6 +106,7 @@ class Identity:
     placeholders: Keys = ()
     graph_scopes: Keys = ()
     graph_markers: Keys = ()
+    question_scopes: Keys = ()
     handed_by: Keys = ()
     handed_to: Callable[[SpanView], str | None] | None = None
     handoff_markers: Keys = ()

@@ -19,6 +19,7 @@ from trajectory_guard.dialects.future_agi import FUTURE_AGI
 from trajectory_guard.dialects.gemini_cli import GEMINI_CLI
 from trajectory_guard.dialects.genkit import GENKIT
 from trajectory_guard.dialects.google_adk import GOOGLE_ADK
+from trajectory_guard.dialects.google_genai import GOOGLE_GENAI
 from trajectory_guard.dialects.haystack import HAYSTACK
 from trajectory_guard.dialects.laminar import LAMINAR
 from trajectory_guard.dialects.langfuse import LANGFUSE
@@ -47,8 +48,8 @@ BUILT_IN: Final = (
     LOGFIRE_MCP, OPENLIT, LLAMAINDEX, GOOGLE_ADK, STRANDS, CREWAI, VERCEL, VERCEL_OPENINFERENCE, HAYSTACK,
     SPRING_AI, GENKIT, MASTRA, VOLTAGENT, TANSTACK, CLAUDE_CODE, DSPY, BEEAI, AG2, OPENAI_AGENTS_JS, BEDROCK, AGNO,
     OPENLLMETRY, OPENLLMETRY_JS, AGENT_FRAMEWORK, OPENINFERENCE, MCP, MLFLOW, LAMINAR, PYDANTIC_AI, LITELLM,
-    PIPECAT, OPENAI_AGENTS, LOGFIRE_CLIENTS, LLAMAINDEX_RUNS, UNPREFIXED, OPENLLMETRY_GEMINI, SEMCONV,
-    SEMCONV_NAMED,
+    PIPECAT, OPENAI_AGENTS, LOGFIRE_CLIENTS, LLAMAINDEX_RUNS, UNPREFIXED, OPENLLMETRY_GEMINI, GOOGLE_GENAI,
+    SEMCONV, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which they are tried on tool spans."""
 READING_ORDER: Final = (
@@ -57,5 +58,6 @@ READING_ORDER: Final = (
     CLAUDE_CODE, DSPY, BEEAI, AG2, LITELLM, OPENLLMETRY_JS, LOGFIRE, OPENAI_AGENTS, OPENAI_AGENTS_JS, MCP, OPENLIT,
     MLFLOW, PIPECAT, VOLTAGENT, LAMINAR, LLAMAINDEX_RUNS, TANSTACK, OPENLLMETRY_GEMINI, AGNO, SEMCONV_NAMED,
     AGENTOPS, FUTURE_AGI, AGENTSCOPE, CODEX, GEMINI_CLI, AGENT_FRAMEWORK, LOGFIRE_CLAUDE, LOGFIRE_MCP, COPILOT,
+    GOOGLE_GENAI,
 )  # fmt: skip
 """Rows in the order in which their keys are tried on a span that may carry those of several."""

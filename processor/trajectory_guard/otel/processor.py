@@ -276,7 +276,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             step = read_handoff(view, keys, partial(self._ancestors, span), self._conversation_of, self._table)
         if step is None:
             usage = self._learn(span, view, context, keys)
-            if is_agent_span(view, self._table, keys):
+            if view.scope in self._table.question_scopes or is_agent_span(view, self._table, keys):
                 self.board.end_instance(self._conversation_of(view), view.span_id)
             if usage is None:
                 return

@@ -325,7 +325,8 @@ def instance_of(span: SpanView, ancestors: Sequence[SpanView], table: DialectTab
     """Label of the agent instance that acts in a tool span; None if the span does not distinguish instances.
 
     LangGraph names the sub-graph's execution in the checkpoint namespace (``alice:<uuid>|tools:<uuid>``); elsewhere it
-    is the id of the nearest agent span above the tool span, or, where agents resume, its name within the span above.
+    is the id of the nearest agent span above the tool span, or, where agents resume, its name within the span above;
+    without an agent, the id of the model call that holds the tool call (``Identity.question_scopes``).
     Calls that the code of a tool makes are not those of the agent that called it: their label is the id of its span.
     """
     known = table.key_set(span.attributes)
@@ -343,11 +344,14 @@ def named_instance(
             shows the same one is of the same call, and will say so when it ends.
     """
     graph = _graph_around(span, known, metadata) if metadata or known.namespace_keys else ""
+    question = None
     for one in ancestors:  # as ``nearest_instance``, without the calls that it would cost at each step
         label = _own_label(one, table)
         if label is None:
             if one.__class__ is LiveView and one.tool is not None and not graph and not _is_around(one, span, tool):
                 return one.span_id
+            if question is None and one.scope in table.question_scopes:
+                question = one.span_id
             continue
         if label is _IN_TOOL:
             return one.span_id if not graph or graph == _graph_of(one, table) else graph
@@ -357,7 +361,7 @@ def named_instance(
             found = nearest_instance(ancestors, table)
             return found[1] if found is not None else None
         return label or _resumed(one, ancestors, table)
-    return graph or None
+    return graph or question
 
 
 def _is_around(outer: LiveView, span: SpanView, tool: str) -> bool:
