@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from operator import attrgetter
 from typing import Any, Final, Protocol
 from weakref import WeakSet
 
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.calls import call_key
 from trajectory_guard.core.engine import Engine, Verdict
-from trajectory_guard.core.history import Ring
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
 from trajectory_guard.core.recall import NOT_MADE, KnownCall, recall
@@ -153,18 +151,26 @@ class EntryTable:
 
         None also if there are several: some models number the calls of every conversation alike.
         """
-        return self._only(call_key(call_id), attrgetter("calls"))
+        key = call_key(call_id)
+        return self._only(lambda entry: key in entry.calls)
 
-    def find_read(self, step_id: str) -> str | None:
+    def find_read(self, step_id: str, turn: str | None) -> str | None:
         """Id of the recently used trajectory in which a gate has read this step from the messages, None if there is
         none, or if there are several.
-        """
-        return self._only(call_key(step_id), attrgetter("message_steps"))
 
-    def _only(self, key: bytes, keys_of: Callable[[Entry], Ring]) -> str | None:
+        Parameters:
+            turn: label of the user turn, None if it is unknown. A cached answer of a model keeps its ids, as does a
+                call that the application writes into each conversation: in another turn they are other steps.
+        """
+        key = call_key(step_id)
+        return self._only(
+            lambda entry: key in entry.message_steps and (turn is None or turn in entry.state.turns.values())
+        )
+
+    def _only(self, is_meant: Callable[[Entry], bool]) -> str | None:
         with self.lock:
             newest = list(islice(reversed(self._entries.values()), _FIND_AMONG))
-        found = [entry.trajectory_id for entry in newest if key in keys_of(entry)]
+        found = [entry.trajectory_id for entry in newest if is_meant(entry)]
         return found[0] if len(found) == 1 else None
 
     def add_processor(self, processor: CallerSite) -> None:

@@ -43,6 +43,7 @@ from trajectory_guard.gates.messages import (
     new_steps,
     open_calls,
     requested_in_turn,
+    turn_of,
     was_nudged,
     with_marks,
 )
@@ -253,7 +254,8 @@ class Gate:
             if trace_id is not None and not self.board.is_taken(trace_id):
                 return trace_id
             # agents of one graph hand their messages on: the gate of another one has read what stands before
-            others = map(self.board.find_read, requested_in_turn(messages))
+            turn = turn_of(messages)
+            others = (self.board.find_read(step, turn) for step in requested_in_turn(messages))
             found = self._by_call(messages) or next(filter(None, others), None)
             return found if found is not None and found != trace_id else uuid.uuid4().hex
         name = bounded_name(str(thread_id))
