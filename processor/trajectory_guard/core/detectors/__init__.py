@@ -24,8 +24,8 @@ from trajectory_guard.core.detectors.model_calls import SameModelCall
 from trajectory_guard.core.detectors.monologue import Monologue
 from trajectory_guard.core.detectors.never_works import NeverWorks
 from trajectory_guard.core.detectors.phantom import Phantom, SameEffect, Wandering
-from trajectory_guard.core.detectors.pingpong import HandOffs, KnownCalls, PingPong
-from trajectory_guard.core.detectors.repeats import DeniedAgain, Recurrence, Reread, Stutter
+from trajectory_guard.core.detectors.pingpong import HandOffs, PingPong
+from trajectory_guard.core.detectors.repeats import DeniedAgain, KnownCalls, Recurrence, Reread, Stutter
 from trajectory_guard.core.detectors.reported import REPORTED, Integrity, Stagnation
 from trajectory_guard.core.detectors.same_answer import SameAnswer
 from trajectory_guard.core.detectors.standstill import Standstill

@@ -11,16 +11,14 @@ from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, ClassVar, Final, NamedTuple
-from zlib import crc32
 
-from trajectory_guard.core.detectors.base import ALWAYS, TYPE_IV, DetectionResult, Detector
-from trajectory_guard.core.detectors.insanity import is_value
+from trajectory_guard.core.detectors.base import TYPE_IV, DetectionResult, Detector
 from trajectory_guard.core.fingerprints import Symbol, digest64, text_bytes, text_digest
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import is_acknowledgement
 from trajectory_guard.core.steps import SUCCESS, Certainty, StepRecord, weakest
 from trajectory_guard.core.text import clip_middle
-from trajectory_guard.core.tools import HANDOFF, is_handoff, is_lookup, receiver_of
+from trajectory_guard.core.tools import HANDOFF, is_handoff, receiver_of
 
 MAX_PERIOD: Final = 6
 _LAPS: Final = 3
@@ -145,129 +143,6 @@ class PingPong(Detector):
         """See ``dump``."""
         closed, self.current, matched, tools, proofs = data
         self.closed, self.matched, self.tools, self.proofs = tuple(closed), tuple(matched), tuple(tools), tuple(proofs)
-
-
-_KNOWN_WINDOW: Final = 24
-_KNOWN: Final = 14
-_DIFFERENT: Final = 4
-_NEWEST: Final = 6
-_KNOWN_OF_NEWEST: Final = 4
-_MAX_PROGRESS: Final = 3
-
-
-_Again = tuple[int, int, int, int]
-"""A step that repeated an earlier one: its index, a checksum of the call, the steps since that call was made last, and
-how often this number has changed from one such step to the next, since the run began."""
-
-
-def _writes(seen: Observation) -> bool:
-    """Whether a call hands over a text of some length, other than to a search."""
-    texts = [value[:_MAX_TEXT_CHARS] for value in seen.values[:_MAX_TEXTS]]
-    wide = sum([char >= "\u2e80" for text in texts for char in text])  # scripts without spaces: two signs a word
-    if sum([len(text.split()) for text in texts]) + wide // 2 < _TEXT_WORDS:
-        return False
-    return not is_lookup(seen.step.tool_name)
-
-
-_TEXT_WORDS: Final = 12
-_MAX_TEXTS: Final = 16
-_MAX_TEXT_CHARS: Final = 400
-
-
-class KnownCalls(Detector):
-    """Fires when at least fourteen of the last 24 steps repeated one of four or more earlier calls with its result.
-
-    An agent repeats a few known calls in changing order, and makes a new one now and then. No call comes often enough
-    in a row for type I, and no lap equals the one before. More than three steps that bring something new make it work:
-    a shop whose products are opened one by one shows the same lists in between. A routine is none either: where steps
-    come again in the order in which they came before (log in, open, do something new, log out), the distances to their
-    earlier calls are equal, and at most a third of the distances may be. At least four of the newest six steps have to
-    count: an agent that does new things by now has recovered. A call that writes a new text to a file or sends it to a
-    person restarts the count, because an agent reads its notes again for each piece of work. Steps that wait, actions
-    that are only acknowledged, and single values do not count. The finding is likely at most, since an agent may walk
-    back through known places. A call that directly follows an equal one is left to type I, and of one batch only the
-    first call counts.
-
-    >>> from trajectory_guard.core.demonstration import fires
-    >>> levers = "abcdef" + "fbxdcaebydacfzbdfaecvb"
-    >>> fires("known_calls", (f"pull(lever={one}) -> Lever {one} clicks, and the door stays shut." for one in levers))
-    step 23: 14 times, 1.00, likely, NUDGE
-    step 24: 15 times, 1.00, likely, NUDGE
-    step 25: 16 times, 1.00, likely, NUDGE
-    step 27: 17 times, 1.00, likely, NUDGE
-
-    Reference: walks of game agents and attackers among known places, found by reading (``docs/detection.md``).
-    """
-
-    name: ClassVar[str] = "known_calls"
-    rules: ClassVar[tuple[str, ...]] = ("known_calls",)
-    loop_type: ClassVar[str] = TYPE_IV
-    weight: ClassVar[float] = 1.5
-    asked_at: ClassVar[int] = ALWAYS
-    advice: ClassVar[tuple[str, ...]] = (
-        "You know what these calls return: write down what you know, and what is missing.",
-        "Do something that you have not done yet, or leave this part of the task.",
-        "If nothing is left to try, answer with what you have, or ask.",
-    )
-    recommendation: ClassVar[str] = "Give the agent a memory of what it has tried, or a list of what is left to try."
-    thresholds: ClassVar[Mapping[str, int]] = {"known": _KNOWN, "window": _KNOWN_WINDOW, "different": _DIFFERENT}
-    __slots__ = ("again", "progressed")
-
-    def __init__(self) -> None:
-        self.again: tuple[_Again, ...] = ()
-        self.progressed: tuple[int, ...] = ()  # steps that brought something new, the newest four
-
-    def update(self, seen: Observation) -> DetectionResult | None:
-        """Add the step to those of the window, and count them."""
-        if seen.recurrences < 2:
-            if self.again and _writes(seen):
-                self.again = self.progressed = ()
-            elif self.again and seen.progress:
-                self.progressed = (*self.progressed[-_MAX_PROGRESS:], seen.index)
-            return None
-        if seen.in_a_row or seen.same_batch or seen.certainty is Certainty.WAITING:
-            return None
-        if seen.outcome == SUCCESS:
-            text = (seen.step.result or "").strip()
-            if is_acknowledgement(text) or is_value(text):
-                return None
-        again, lag = self.again, seen.index - seen.recurred_at[-2]
-        changes = again[-1][3] + (again[-1][2] != lag) if again else 0
-        again = (*again, (seen.index, crc32(seen.call), lag, changes))
-        while again[0][0] <= seen.index - _KNOWN_WINDOW:
-            again = again[1:]
-        self.again = again
-        count = len(again)
-        if count < _KNOWN or again[-_KNOWN_OF_NEWEST][0] <= seen.index - _NEWEST:
-            return None
-        is_routine = 3 * (changes - again[0][3]) < 2 * (count - 1)
-        if is_routine or len({one[1] for one in again}) < _DIFFERENT:
-            return None
-        if len([at for at in self.progressed if at >= again[0][0]]) > _MAX_PROGRESS:
-            return None
-        steps = tuple([one[0] for one in again])
-        return self.found(
-            seen, 1.0, "known_calls", Certainty.LIKELY, count=count, first_step=steps[0], steps=steps,
-            calls=_KNOWN_WINDOW, varied=True,
-        )  # fmt: skip
-
-    @classmethod
-    def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
-        """One sentence with the number of steps, the newest call and its result."""
-        return (
-            f"{found.count} of the last {found.calls} calls had been made before, and returned what they returned "
-            f"then; the newest, {call}, returned {answer}."
-        )
-
-    def dump(self) -> Any:
-        """The steps of the window that count, and those that brought something new."""
-        return (self.again, self.progressed) if self.again else None
-
-    def load(self, data: Any) -> None:
-        """See ``dump``."""
-        again, progressed = data
-        self.again = tuple([(at, call, lag, changes) for at, call, lag, changes in again])
-        self.progressed = tuple(progressed)
 
 
 class HandOffs(Detector):
