@@ -98,13 +98,13 @@ def test_a_pending_copy_of_a_hand_off_is_left_out() -> None:
     assert len(handoffs([span_view({**attributes, "logfire.span_type": "span"})])) == 1
 
 
-def test_the_ledger_counts_answers_only_for_a_hand_off_without_a_tool() -> None:
+def test_the_ledger_counts_the_calls_of_a_model_that_no_tool_call_followed() -> None:
     ledger, trace = UsageLedger(), "a" * 32
-    for step, answers in ((record("search"), 0), (record("handoff")._replace(dialect="logfire.handoff"), 1)):
-        for _ in range(2):
+    for answers, step in enumerate((record("search"), record("handoff")._replace(dialect="logfire.handoff"))):
+        for _ in range(answers + 1):
             ledger.add(trace, "s", Usage(10, 1))
         charged = ledger.charge(step._replace(trace_id=trace))
-        assert charged.usage == Usage(20, 2, answers=answers)
+        assert charged.usage == Usage(10 * (answers + 1), answers + 1, answers=answers)
 
 
 def test_a_hand_off_is_no_sign_of_captured_content(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,7 +11,7 @@ from tests.helpers import REPLACES_CODE, evaluate, record
 from trajectory_guard.core.detectors import PingPong
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
-from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.steps import StepRecord, Usage
 
 RELAY = (("writer", "ask_critic"), ("critic", "ask_writer"))
 
@@ -108,6 +108,28 @@ def one_by_one(steps: Iterable[StepRecord]) -> list[Verdict | None]:
 
 def test_is_saved_and_goes_on() -> None:
     assert outline(one_by_one(visits(16))) == "......N..N..S..."
+
+
+def spoken(steps: list[StepRecord], *speakers: int) -> list[StepRecord]:
+    """The steps with an answer of an agent before those at these places of each lap."""
+    usage = [Usage(answers=int(at % 2 in speakers)) for at in range(len(steps))]
+    return [step._replace(usage=one) for step, one in zip(steps, usage, strict=True)]
+
+
+@pytest.mark.parametrize("speakers", [(0,), (1,), (0, 1)])
+def test_agents_that_write_in_each_lap_are_nudged_and_not_stopped(speakers: tuple[int, ...]) -> None:
+    """A draft is new each time, and the guide that its reviewers look up is not."""
+    steps = spoken(visits(40), *speakers)
+    assert outline(evaluate(steps)).strip(".") == "N..N.....N...........N"
+    assert one_by_one(steps) == evaluate(steps)
+
+
+def test_agents_that_write_for_ever_are_stopped_some_day() -> None:
+    assert 60 < outline(evaluate(spoken(visits(200), 0))).index("S") < 120
+
+
+def test_agents_that_have_spoken_once_are_stopped_like_any_other() -> None:
+    assert "S" in outline(evaluate([*spoken(visits(4), 0), *visits(30)[4:]]))
 
 
 def test_an_agent_that_a_nameless_one_has_named_is_expected_after_the_state_was_saved() -> None:

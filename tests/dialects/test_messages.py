@@ -275,6 +275,15 @@ def test_a_tool_the_model_could_not_choose_is_an_error_even_without_content() ->
     assert (step.outcome_type, step.result, str(step.evidence)) == ("error", None, "name_only")
 
 
+@pytest.mark.parametrize("name", ["search", "other"])
+def test_a_call_with_the_name_of_an_agent_of_the_trace_is_no_error(name: str) -> None:
+    """smolagents: the tools that a manager is offered do not name the agents that it may call."""
+    tools = json.dumps([{"type": "function", "name": "final_answer"}])
+    agent = span_view({"gen_ai.operation.name": "invoke_agent"}, f"invoke_agent {name}", span_id="a" * 16, start=1.5)
+    (step,) = spanless([model(1, [GO], ask(), **{"gen_ai.tool.definitions": tools}), agent])
+    assert step.outcome_type == ("success" if name == "search" else "error")
+
+
 def test_a_call_that_needs_approval_and_was_not_carried_out_is_denied_or_still_waiting() -> None:
     tools = {"llm.tools.0.tool.json_schema": '{"function": {"name": "search"}, "requires_confirmation": true}'}
     assert defined_tools(model(1, [], None, **tools)) == {"search": True}

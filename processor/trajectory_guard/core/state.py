@@ -283,8 +283,8 @@ class TrajectoryState:
         state.idle_at = plain.get("idle", -1)
         state.twice = plain.get("twice", False)
         if plain["visit"] is not None:
-            *fields, named, trace = plain["visit"]
-            state.visit = Visit._make((*fields, tuple(named), trace))
+            visit = Visit(*plain["visit"])
+            state.visit = visit._replace(named=tuple(visit.named))
         if plain["relay"] is not None:
             state.relay = Run.from_plain(plain["relay"], relay_detectors())
         state.model_calls = {label: model_calls.from_plain(one) for label, one in plain.get("model_calls", ())}

@@ -99,7 +99,7 @@ class Usage(NamedTuple):
         unpriced: tokens by model of the calls without a cost; their cost is computed when it is read.
         asked: label of the user message at which the model works, None if the call's input was not captured.
         answers: calls of them after which the model was called again without a tool call in between, so that they were
-            answers; only of a hand-off without a tool, 0 elsewhere.
+            answers.
         opening: the input of the newest call has nothing behind the words of the user: a conversation begins with it.
     """
 

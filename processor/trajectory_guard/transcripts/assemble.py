@@ -20,7 +20,7 @@ from trajectory_guard.spans.duplicates import (
     drop_duplicates,
 )
 from trajectory_guard.spans.extract import is_inner_duplicate, model_usage, read_handoff, read_step, trajectory_id
-from trajectory_guard.spans.identity import conversation_id
+from trajectory_guard.spans.identity import agent_name, conversation_id, is_agent_span
 from trajectory_guard.transcripts.matching import match_steps
 from trajectory_guard.transcripts.messages import is_model_span
 from trajectory_guard.transcripts.model_calls import model_call
@@ -198,11 +198,21 @@ class _Assembly:
 
     def _spanless(self, requested: Iterable[RequestedCall]) -> list[StepRecord]:
         handoffs = {span.trace_id for span in self.spans if is_handoff_span(span, self.table)}
+        spanless = [one for one in requested if one.step is None and one.call.name]
+        agents = self._agents() if spanless else {}
         return [
-            step_of(one, list(self._above(one.span)), self.table)
-            for one in requested
-            if one.step is None and one.call.name and not requests_handoff(one, handoffs)
+            step_of(one, list(self._above(one.span)), self.table, agents.get(one.span.trace_id, ()))
+            for one in spanless
+            if not requests_handoff(one, handoffs)
         ]
+
+    def _agents(self) -> dict[str, set[str]]:
+        """The names of the agents that have spans, by trace."""
+        named: dict[str, set[str]] = {}
+        for span in self.spans:
+            if is_agent_span(span, self.table) and (name := agent_name(span, (span,), self.table)):
+                named.setdefault(span.trace_id, set()).add(name)
+        return named
 
 
 def _with_result(step: StepRecord, requested: RequestedCall | None) -> StepRecord:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Container, Iterable, Set
 from typing import Final
 
 from trajectory_guard.core.calls import text_without_id
@@ -27,25 +27,32 @@ SUFFIX: Final = ".messages"
 _HANDOFF: Final = re.compile(r"^(?:transfer|hand_?off|delegate)_(?:back_)?to_", re.IGNORECASE)
 
 
-def outcome_of(requested: RequestedCall, text: str | None) -> Outcome:
-    """Outcome of a call without a tool span. ``text`` is the result that the model saw, None if unknown."""
+def outcome_of(requested: RequestedCall, text: str | None, *, of_agent: bool = False) -> Outcome:
+    """Outcome of a call without a tool span.
+
+    Parameters:
+        text: the result that the model saw, None if unknown.
+        of_agent: the call has the name of an agent, which models may call without a tool of that name.
+    """
     name, tools, result = requested.call.name, requested.tools or {}, requested.result or ToolResult()
-    failed = True if result.failed or (tools and name not in tools) else None
+    failed = True if result.failed or (tools and name not in tools and not of_agent) else None
     kind = classify(text, failed=failed, refused=result.approved is False)
     if not tools.get(name, False) or kind in (DENIED, ERROR):
         return kind
     return INTERRUPTED if text is None else DENIED  # an approved call would have a span of its own
 
 
-def step_of(requested: RequestedCall, above: Iterable[SpanView], table: DialectTable = DIALECTS) -> StepRecord:
-    """The step of a call without a tool span.
+def step_of(
+    requested: RequestedCall, above: Iterable[SpanView], table: DialectTable = DIALECTS, agents: Container[str] = ()
+) -> StepRecord:
+    """The step of a call without a tool span. ``agents``: names of the agents of its trace.
 
     Its id is that of the span whose messages show it, with the place of the call in it. Its time is that of the model's
     answer, its duration 0: nothing shows how long the call took.
     """
     span, text = requested.span, result_text(requested.result)
     text = text if text is None else both_ends_and_digest(text, MAX_RESULT_CHARS)
-    kind, call_id = outcome_of(requested, text), _call_id(requested)
+    kind, call_id = outcome_of(requested, text, of_agent=requested.call.name in agents), _call_id(requested)
     text = text_without_id(text, call_id) if text is not None and kind == ERROR else text
     own, around = (span,) if requested.transcript else (), list(above)
     known = Evidence.FULL if text is not None or kind == ERROR else Evidence.NO_RESULT

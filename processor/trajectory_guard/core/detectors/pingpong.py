@@ -16,13 +16,15 @@ from trajectory_guard.core.detectors.base import TYPE_IV, DetectionResult, Detec
 from trajectory_guard.core.fingerprints import Symbol, digest64, text_bytes, text_digest
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import is_acknowledgement
-from trajectory_guard.core.steps import SUCCESS, Certainty, StepRecord, weakest
+from trajectory_guard.core.steps import SUCCESS, Certainty, StepRecord, Usage, weakest
 from trajectory_guard.core.text import clip_middle
 from trajectory_guard.core.tools import HANDOFF, is_handoff, receiver_of
 
 MAX_PERIOD: Final = 6
 _LAPS: Final = 3
 _HANDOFF_LAPS: Final = 3
+_SPOKEN_VISITS: Final = 64
+"""So many visits may repeat while agents write answers in between: what they look up is the same for each new draft."""
 _MAX_NAME_CHARS: Final = 64
 _MAX_NAMES: Final = 4
 _MASK: Final = (1 << 63) - 1
@@ -34,7 +36,8 @@ class PingPong(Detector):
     A lap counts only if its results equal those of the lap before, so edit-test rounds whose failures change and
     hand-offs that bring new text stay quiet. The calls of one model turn form one element of the cycle whatever
     their order, and a period of one is stutter, not ping-pong. Half a lap beyond the second has half the confidence,
-    the third complete lap all of it. A lap proves no more than its weakest step: look and wait is a cycle, too.
+    the third complete lap all of it. A lap proves no more than its weakest step: look and wait is a cycle, too. Agents
+    that write an answer in each lap are nudged only, for 64 visits.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> lap = [
@@ -61,10 +64,11 @@ class PingPong(Detector):
     )
     recommendation: ClassVar[str] = "Check the hand-off rules: no participant owns the decision."
     thresholds: ClassVar[Mapping[str, int]] = {"laps": _LAPS}
-    __slots__ = ("closed", "current", "matched", "of_agents", "proofs", "tools")
+    __slots__ = ("closed", "current", "matched", "of_agents", "proofs", "spoke_at", "tools")
 
     def __init__(self, *, of_agents: bool = False) -> None:
         self.of_agents = of_agents  # the steps are visits of agents: their names make the cycle
+        self.spoke_at = -MAX_PERIOD  # the newest visit before which an agent wrote an answer
         self.closed: tuple[int, ...] = ()  # symbols of the last MAX_PERIOD batches, newest last
         self.proofs: tuple[str, ...] = ()  # certainty of the last MAX_PERIOD + 1 batches, the open one last
         self.tools: tuple[str, ...] = ()  # tool names of the last MAX_PERIOD steps
@@ -88,6 +92,8 @@ class PingPong(Detector):
                 self._close()
             self.current = symbol or -1
             self.proofs = (*self.proofs[-MAX_PERIOD:], proof)
+        if self.of_agents and _has_spoken(seen.step):
+            self.spoke_at = seen.index
         name = (self.of_agents and seen.step.agent_id) or seen.step.tool_name
         self.tools = (*self.tools[1 - MAX_PERIOD :], name)
         return self._longest(seen) if self.current in self.closed else None
@@ -121,10 +127,11 @@ class PingPong(Detector):
         needed = _LAPS * seen.pace_of(proof)
         if laps < needed - 1 + 1 / period:
             return None
+        may_work = self.spoke_at > seen.index - period and run < _SPOKEN_VISITS
         first = max(0, seen.index - run - period + 1)
         return self.found(
             seen, 1.0 if laps >= needed else 0.5, "cycle", proof, count=int(laps), first_step=first,
-            names=self.tools[-period:], period=period, varied=True,
+            names=self.tools[-period:], period=period, varied=True, only_nudge=may_work,
         )  # fmt: skip
 
     @classmethod
@@ -136,12 +143,16 @@ class PingPong(Detector):
         return f"The calls {tools} have repeated {found.count} times with the same results."
 
     def dump(self) -> Any:
-        """Cycle symbols, what they prove, and run lengths."""
-        return [self.closed, self.current, self.matched, self.tools, self.proofs] if self.current else None
+        """Cycle symbols, what they prove, and run lengths; of agents, when one has spoken."""
+        if not self.current:
+            return None
+        spoke = [self.spoke_at] if self.spoke_at >= 0 else []
+        return [self.closed, self.current, self.matched, self.tools, self.proofs, *spoke]
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
-        closed, self.current, matched, tools, proofs = data
+        closed, self.current, matched, tools, proofs, *spoke = data
+        self.spoke_at = spoke[0] if spoke else -MAX_PERIOD
         self.closed, self.matched, self.tools, self.proofs = tuple(closed), tuple(matched), tuple(tools), tuple(proofs)
 
 
@@ -283,6 +294,7 @@ class Visit(NamedTuple):
         last: what the last step did: 0 nothing new, 1 something new, or something unknown, 2 it handed over.
         named: digests of the short texts that the last step was given: the next agent may be among them.
         trace: trace id of the last step, None if unknown.
+        spoke: an agent, this one or the one before, has written an answer.
     """
 
     run: str
@@ -294,15 +306,19 @@ class Visit(NamedTuple):
     last: int = 0
     named: tuple[str, ...] = ()
     trace: str | None = None
+    spoke: bool = False
 
     def extended(self, seen: Observation) -> Visit:
         """The visit extended by one step."""
         calls, results = _chained(self.calls, seen.call), _chained(self.results, seen.result)
-        brought_new = self.brought_new or self.last == 1 or _has_answered(seen.step)
+        usage = seen.step.usage
+        has_spoken = usage is not None and usage.answers > 0  # as ``_has_spoken``, without a call at each step
+        brought_new = self.brought_new or self.last == 1 or (has_spoken and seen.step.is_toolless)
         named = names_in(seen) if self.first else ()  # before the second visit there is one agent
         return Visit(
-            self.run, self.agent, self.first, calls, results, brought_new, _deed(seen), named, seen.step.trace_id
-        )
+            self.run, self.agent, self.first, calls, results, brought_new, _deed(seen), named, seen.step.trace_id,
+            self.spoke or has_spoken,
+        )  # fmt: skip
 
     def record(self, step: StepRecord) -> StepRecord:
         """The visit as one step; ``step`` is the first one after it.
@@ -313,6 +329,7 @@ class Visit(NamedTuple):
         return StepRecord(
             step.step_id, step.trajectory_id, HANDOFF if handed else self.agent, self.calls or None,
             self.results or None, SUCCESS, agent_id=self.agent, evidence=step.evidence, timestamp=step.timestamp,
+            usage=_ANSWERED if self.spoke else None,
         )  # fmt: skip
 
 
@@ -324,7 +341,15 @@ def _deed(seen: Observation) -> int:
 
 def _has_answered(step: StepRecord) -> bool:
     """Whether an agent answered the user before the framework handed over: somebody has spoken since."""
+    return step.is_toolless and _has_spoken(step)
+
+
+def _has_spoken(step: StepRecord) -> bool:
+    """Whether a model wrote an answer before it, or another one, requested the call."""
     return step.usage is not None and step.usage.answers > 0
+
+
+_ANSWERED: Final = Usage(answers=1)
 
 
 def advance(
@@ -342,7 +367,7 @@ def advance(
         return visit.extended(seen), None  # its user turn may become known only after its first step
     begun = Visit(
         label, step.agent_id, index, seen.call.hex(), seen.result.hex(), brought_new=_has_answered(seen.step),
-        last=_deed(seen), named=names_in(seen) if index else (), trace=step.trace_id,
+        last=_deed(seen), named=names_in(seen) if index else (), trace=step.trace_id, spoke=_has_spoken(step),
     )  # fmt: skip
     return begun, visit
 

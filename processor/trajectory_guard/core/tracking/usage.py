@@ -122,8 +122,6 @@ class UsageLedger:
         by_scope = self.pending.pop(step.trace_id or "", None)
         if by_scope:
             usage = max(by_scope.values(), key=lambda one: (one.tokens, one.seconds))
-            if usage.answers and not step.is_toolless:
-                usage = usage._replace(answers=0)
             return step._replace(usage=usage, asked=asked)
         return step if asked is None else step._replace(asked=asked)
 
