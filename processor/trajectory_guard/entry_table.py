@@ -152,26 +152,28 @@ class EntryTable:
         None also if there are several: some models number the calls of every conversation alike.
         """
         key = call_key(call_id)
-        return self._only(lambda entry: key in entry.calls)
+        found = self._newest(lambda entry: key in entry.calls)
+        return found[0] if len(found) == 1 else None
 
     def find_read(self, step_id: str, turn: str | None) -> str | None:
         """Id of the recently used trajectory in which a gate has read this step from the messages, None if there is
-        none, or if there are several.
+        none. If there are several, that of the newest in the turn: agents in graphs of their own may have begun one
+        each. Without a turn it is None.
 
         Parameters:
             turn: label of the user turn, None if it is unknown. A cached answer of a model keeps its ids, as does a
                 call that the application writes into each conversation: in another turn they are other steps.
         """
         key = call_key(step_id)
-        return self._only(
+        found = self._newest(
             lambda entry: key in entry.message_steps and (turn is None or turn in entry.state.turns.values())
         )
+        return found[0] if len(found) == 1 or (found and turn is not None) else None
 
-    def _only(self, is_meant: Callable[[Entry], bool]) -> str | None:
+    def _newest(self, is_meant: Callable[[Entry], bool]) -> list[str]:
         with self.lock:
             newest = list(islice(reversed(self._entries.values()), _FIND_AMONG))
-        found = [entry.trajectory_id for entry in newest if is_meant(entry)]
-        return found[0] if len(found) == 1 else None
+        return [entry.trajectory_id for entry in newest if is_meant(entry)]
 
     def add_processor(self, processor: CallerSite) -> None:
         """Let a processor that reports spans to this table say who a caller is, for as long as it lives."""

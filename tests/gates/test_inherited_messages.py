@@ -12,7 +12,7 @@ import pytest
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.tools import tool
-from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph_supervisor import create_supervisor
 
 from tests.gates.agents import TASK, calls, closing, lookup, new_board, nudges, search, thread
@@ -111,3 +111,36 @@ def test_a_supervisor_that_gives_out_a_list_is_left_alone(how: str, mode: Any) -
     assert sent == list(range(1, 13))
     assert messages[-1].content == "All twelve invoices are out."
     assert closing(messages) == []
+
+
+def _reviewer(name: str, middleware: list[Any]) -> Any:
+    """Looks up its guide, the same each time, and writes a remark."""
+
+    def policy(messages: list[BaseMessage], turn: int) -> AIMessage:
+        if messages[-1].type == "tool":
+            return AIMessage(f"Chapter {turn} has {turn * 17} words too many.", name=name)
+        return calls(messages, ("lookup", {"key": f"guide of {name}"}))
+
+    return create_agent(ScriptedChatModel(policy=policy), [lookup], middleware=middleware, name=name)
+
+
+@pytest.mark.parametrize("config", [{}, thread()], ids=["no thread", "thread"])
+@pytest.mark.parametrize("how", ["apply_guard", "middleware", "guarded_invoke"])
+def test_reviewers_that_look_up_the_same_for_each_draft_are_not_stopped(how: str, config: dict[str, Any]) -> None:
+    board, drafts = new_board(), iter(range(1_000))
+    own = (lambda: [TrajectoryGuardMiddleware(board=board)]) if how == "middleware" else list[Any]
+    builder = StateGraph(MessagesState)
+    builder.add_node("writer", lambda state: {"messages": [AIMessage(f"Draft {next(drafts)}", name="writer")]})
+    builder.add_node("style", _reviewer("style", own()))
+    builder.add_node("facts", _reviewer("facts", own()))
+    builder.add_edge(START, "writer")
+    builder.add_conditional_edges("writer", lambda state: "style" if len(state["messages"]) < 60 else END)
+    builder.add_edge("style", "facts")
+    builder.add_edge("facts", "writer")
+    if how == "apply_guard":
+        apply_guard(builder, board=board)
+    graph = builder.compile()
+    run = (lambda *given: guarded_invoke(graph, *given, board=board)) if how == "guarded_invoke" else graph.invoke
+    messages: list[BaseMessage] = run(TASK, {**config, "recursion_limit": 100})["messages"]
+    assert (nudges(messages), closing(messages)) == ([], [])
+    assert len(messages) >= 60
