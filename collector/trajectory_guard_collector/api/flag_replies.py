@@ -54,6 +54,15 @@ def tenant_asked(query: Mapping[str, str], separate_by: Sequence[str]) -> str | 
     return tenant_of({_SERVICE: query.get("service", ""), **resource}, separate_by)
 
 
+def unsent_by(query: Mapping[str, str], separate_by: Sequence[str]) -> list[str]:
+    """The attributes that form the tenant and that a query leaves out; an empty one is sent.
+
+    >>> unsent_by({"service": "shop", "resource.team": ""}, ("service.name", "team", "service.namespace"))
+    ['service.namespace']
+    """
+    return [one for one in separate_by if _PREFIX + one not in query and not (one == _SERVICE and "service" in query)]
+
+
 def flag_reply(
     name: str, trajectory: FlagState | None, after: int | None, hands: int | None, *, mode: str, max_score: float
 ) -> dict[str, Any]:

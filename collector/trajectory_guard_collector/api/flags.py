@@ -4,7 +4,8 @@
 ``after``, the index of the step on which the reader has acted last (-1: none yet), it returns the one that became due
 since, and a nudge that was not given yet precedes a stop. ``by_hand`` is the same for flags that people raise: the
 ordinal of the one acted on last. The reply also has the budgets that concern the reader (``api.budgets``). ``POST``
-raises such a flag, ``DELETE`` clears every flag of the trajectory.
+raises such a flag, ``DELETE`` clears every flag of the trajectory. Each reply names the attributes that the reader has
+to send (``separate_by``), so that a gate can ask again at once.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from trajectory_guard.core.fingerprints import parse_names
 from trajectory_guard.core.policy import Level
 from trajectory_guard.logs import log_flag
 from trajectory_guard_collector.api.access import Readers, Writers
-from trajectory_guard_collector.api.flag_replies import FlagState, flag_reply, tenant_asked
+from trajectory_guard_collector.api.flag_replies import FlagState, flag_reply, tenant_asked, unsent_by
 from trajectory_guard_collector.authentication import Authenticator, BearerAuth
 from trajectory_guard_collector.errors import UnavailableError
 from trajectory_guard_collector.scoring.items import Key
@@ -204,10 +205,16 @@ class FlagService:
         found = self._source.find(name, tenant)
         if found is None or tenant is None or found.key[0] == tenant or _TRACE_ID.fullmatch(name):
             return found
-        self._log.log(logging.WARNING, tenant, (
+        unsent = unsent_by(request.query_params, self._separate_by)
+        names = ", ".join(unsent or self._separate_by)
+        why = (
+            f"the question lacks attributes: {names}. A gate asks again with them, another reader has to"
+            if unsent
+            else f"the resource of the gate's process lacks attributes that its spans have, or others: {names}"
+        )
+        self._log.log(logging.WARNING, f"{tenant} {bool(unsent)}", (
             f"flags: a gate of tenant {tenant!r} asked for a trajectory of another tenant, and gets no flag. If they "
-            f"are one, the resource of the gate's process lacks attributes that its spans have: "
-            f"{', '.join(self._separate_by)}"
+            f"are one, {why}"
         ))  # fmt: skip
         return None
 
@@ -247,7 +254,7 @@ class FlagService:
 
     def _reply(self, body: dict[str, Any], status: int) -> Response:
         self._metrics.add(catalogue.FLAG_REQUESTS, status=str(status))
-        return JSONResponse(body, status, headers={"Cache-Control": "no-store"})
+        return JSONResponse({**body, "separate_by": self._separate_by}, status, headers={"Cache-Control": "no-store"})
 
 
 # --- requests ------------------------------------------------------------------------------------------------
