@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
+import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from tests.collector.kit import loop, request
+from tests.collector.kit import loop, new_scorer, request
 from tests.collector.service_helpers import running
+from tests.collector.test_booking import chat
 from tests.collector.test_flags import flag, post, url
 from tests.collector.test_flags_by_hand import PEOPLE, STOP, ask
+from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.gates.remote import Caller, CollectorReply, RemoteFlags
 from trajectory_guard_collector.app.service import Collector
+from trajectory_guard_collector.state import codec
+from trajectory_guard_collector.tenants import tenant_of
 
 NAMES = ["service.namespace", "deployment.environment.name"]
 
@@ -110,3 +120,90 @@ async def test_a_collector_that_names_no_attributes_in_a_list_gives_no_answer(od
     async with await asyncio.start_server(nonsense, "127.0.0.1", 0) as server:
         asked = remote(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         assert await asyncio.to_thread(asked.ask, "c", -1, 0, Caller()) is None
+
+
+# --- different values are different tenants ------------------------------------------------------------------
+
+PAIRS = [
+    ({NAMES[0]: "prod"}, {NAMES[1]: "prod"}),
+    ({NAMES[0]: "a/b"}, {NAMES[0]: "a", NAMES[1]: "b"}),
+    ({NAMES[0]: "a/"}, {NAMES[0]: "a"}),
+    ({NAMES[0]: "/a"}, {NAMES[1]: "a"}),
+    ({NAMES[0]: "a%2Fb"}, {NAMES[0]: "a/b"}),
+    ({NAMES[0]: "/"}, {}),
+    ({NAMES[0]: "None"}, {NAMES[0]: None}),
+    ({NAMES[0]: "x" * 5_000}, {NAMES[0]: "x" * 5_001}),
+]
+
+
+def spelled(resource: dict[str, Any]) -> dict[str, str]:
+    return {f"resource.{name}": resource.get(name) or "" for name in NAMES}
+
+
+@pytest.mark.parametrize("pair", [*PAIRS, *(pair[::-1] for pair in PAIRS)], ids=repr)
+async def test_the_loop_of_one_resource_is_no_flag_for_another(pair: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    looping, healthy = pair
+    message = ExportTraceServiceRequest.FromString(request(*loop(3)))
+    for name, value in looping.items():
+        message.resource_spans[0].resource.attributes.append(
+            KeyValue(key=name, value=AnyValue(string_value=value) if value is not None else AnyValue())
+        )
+    async with running(guard={"budgets": [{"scope": "service", "tokens": 100}]}) as collector:
+        await post(collector, message.SerializeToString())
+        assert (await flag(collector, "c", **spelled(healthy)))["known"] is False
+        assert (await flag(collector, "c", **spelled(looping)))["level"] == "NUDGE"
+        await post(collector, request(chat("x", (90, 0)), resource={key: one or "" for key, one in looping.items()}))
+        for resource, used in ((looping, 0.9), (healthy, 0.0)):
+            assert (await flag(collector, "new", service="app", **spelled(resource)))["budget"]["used"] == used
+
+
+@given(st.lists(st.tuples(*[st.text("a/%2F5", max_size=4)] * 3), min_size=2, max_size=2, unique=True))
+def test_different_values_are_different_tenants(values: list[tuple[str, ...]]) -> None:
+    names = ("a", "b", "c")
+    one, other = (tenant_of(dict(zip(names, some, strict=True)), names) for some in values)
+    assert one != other
+
+
+@pytest.mark.parametrize(
+    ("resource", "tenant"),
+    [
+        ({NAMES[0]: "eu", NAMES[1]: "prod"}, "eu/prod"),
+        ({NAMES[0]: "eu"}, "eu"),
+        ({NAMES[1]: "prod"}, "/prod"),
+        ({}, ""),
+    ],
+)
+async def test_the_page_names_tenants_as_they_are_read_by_people(resource: dict[str, str], tenant: str) -> None:
+    async with running() as collector, httpx.AsyncClient() as client:
+        await post(collector, request(*loop(3), resource=resource))
+        page = await client.get(f"{url(collector)}/debug/trajectories", params={"format": "json"})
+        assert [one["tenant"] for one in page.json()["trajectories"]] == [tenant]
+
+
+async def test_budgets_of_two_tenants_are_two_series() -> None:
+    accounts = [
+        ("eu/x", {}),
+        ("x", {NAMES[0]: "eu"}),
+        ("y", {NAMES[0]: "eu", NAMES[1]: "x"}),
+        ("x/y", {NAMES[0]: "eu"}),
+    ]
+    async with running(guard={"budgets": [{"scope": "service", "tokens": 100}]}) as collector:
+        for place, (service, resource) in enumerate(accounts):
+            spans = chat(str(place), (10 + place, 0), trace=str(place))
+            await post(collector, request(spans, service=service, resource=resource))
+        async with httpx.AsyncClient() as client:
+            text = (await client.get(f"{url(collector)}/metrics")).text
+    found = re.findall(r'ratio\{.*budget_name="([^"]*)".*\} (\S+)', text)
+    assert sorted(found) == [("eu%2Fx", "0.1"), ("eu/x", "0.11"), ("eu/x%2Fy", "0.13"), ("eu/x/y", "0.12")]
+
+
+def test_saved_state_whose_key_may_be_that_of_two_tenants_is_not_read() -> None:
+    scorer = new_scorer()
+    scorer.score(request(*loop(3), resource={NAMES[0]: "prod"}))
+    trajectory = scorer.registry.get(("prod", "c"))
+    assert trajectory is not None
+    data = codec.dump(trajectory, {})
+    assert data is not None
+    assert codec.load(data)[0].key == ("prod", "c")
+    with pytest.raises(StateFormatError, match="version 5"):
+        codec.load(data.replace(b'{"v":%d,"key"' % codec.FORMAT_VERSION, b'{"v":5,"key"'))

@@ -12,8 +12,8 @@ from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard_collector.scoring.items import Key
-from trajectory_guard_collector.scoring.parser import tenant_of
 from trajectory_guard_collector.scoring.trajectory import CurrentVerdicts, Trajectory
+from trajectory_guard_collector.tenants import tenant_of
 
 _PREFIX: Final = "resource."
 _SERVICE: Final = "service.name"

@@ -23,6 +23,7 @@ from trajectory_guard_collector.otlp.lazy import Request, SpanHeader
 from trajectory_guard_collector.otlp.structure import TooDeepError, decode_into, decoded, decoded_in_part
 from trajectory_guard_collector.scoring.items import Item, ResourceInfo
 from trajectory_guard_collector.scoring.traces import Trace
+from trajectory_guard_collector.tenants import tenant_of
 
 _MAX_CACHED: Final = 1_024
 _MAX_CACHED_BYTES: Final = 4 << 20
@@ -259,15 +260,6 @@ def strip_content(view: SpanView) -> SpanView:
         view.name, short, view.trace_id, view.span_id, view.parent_id, view.kind, view.status, "", (), view.start,
         view.end, view.scope, view.scope_version, {},
     )  # fmt: skip
-
-
-def tenant_of(attributes: Mapping[str, Any], separate_by: Iterable[str]) -> str:
-    """The tenant of a resource: the values of the attributes that keep equal ids apart.
-
-    >>> tenant_of({"service.namespace": "eu"}, ("service.namespace", "deployment.environment.name"))
-    'eu'
-    """
-    return "/".join(str(attributes.get(name, "")) for name in separate_by).strip("/")
 
 
 def resource_attributes(data: bytes) -> dict[str, Any]:
