@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,6 +20,7 @@ from tests.collector.service_helpers import running
 from tests.collector.test_booking import chat
 from tests.collector.test_flags import flag, post, url
 from tests.collector.test_flags_by_hand import PEOPLE, STOP, ask
+from trajectory_guard.cli.main import main
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.gates.remote import Caller, CollectorReply, RemoteFlags
 from trajectory_guard_collector.app.service import Collector
@@ -207,3 +209,94 @@ def test_saved_state_whose_key_may_be_that_of_two_tenants_is_not_read() -> None:
     assert codec.load(data)[0].key == ("prod", "c")
     with pytest.raises(StateFormatError, match="version 5"):
         codec.load(data.replace(b'{"v":%d,"key"' % codec.FORMAT_VERSION, b'{"v":5,"key"'))
+
+
+# --- one id of several tenants -------------------------------------------------------------------------------
+
+CHOOSE = (
+    "several tenants have a trajectory 'c': name the attributes of one in the query, "
+    "resource.service.namespace=…&resource.deployment.environment.name=… "
+    "(trajectory-guard flag: --resource service.namespace=…)"
+)
+
+
+async def two_tenants(collector: Collector) -> None:
+    for tenant in ("eu", "us"):
+        resource = {NAMES[0]: tenant, NAMES[1]: "prod"}
+        await post(collector, request(*loop(2, prefix=tenant, trace=tenant), resource=resource))
+
+
+async def test_an_id_of_several_tenants_is_no_unknown_one_and_the_reply_says_how_to_choose() -> None:
+    async with running(flags=PEOPLE) as collector:
+        await two_tenants(collector)
+        for method, said in (("POST", STOP), ("DELETE", None)):
+            reply = await ask(collector, method, said)
+            assert (reply.status_code, reply.json()["error"]) == (409, CHOOSE)
+        shown = await flag(collector, "c")
+        assert (shown["known"], shown["level"], shown["ambiguous"]) == (False, "OBSERVE", CHOOSE)
+        eu = {"resource.service.namespace": "eu", "resource.deployment.environment.name": "prod"}
+        assert (await ask(collector, "POST", STOP, **eu)).status_code == 200
+        levels = [
+            (await flag(collector, "c", **{**eu, "resource.service.namespace": one}))["level"] for one in ("eu", "us")
+        ]
+        assert levels == ["STOP", "OBSERVE"]
+
+
+async def test_a_tenant_that_has_no_such_trajectory_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    async with running(flags=PEOPLE) as collector:
+        await two_tenants(collector)
+        reply = await ask(collector, "POST", STOP, **{"resource.service.namespace": "eu"})
+        assert (reply.status_code, reply.json()["error"]) == (
+            404,
+            "no trajectory 'c' of tenant 'eu' is known; service.namespace, deployment.environment.name make up the tenant",
+        )
+        only = {"resource.service.namespace": "asia"}
+        await post(collector, request(*loop(2, conversation="d", trace="d"), resource={NAMES[0]: "eu"}))
+        reply = await ask(collector, "DELETE", name="d", **only)
+        assert (reply.status_code, reply.json()["error"][:47]) == (
+            404,
+            "no trajectory 'd' of tenant 'asia' is known; se",
+        )
+        assert "a gate of tenant" not in caplog.text  # a person asked
+        assert "ambiguous" not in await flag(collector, "c", **only)
+        assert "ambiguous" not in await flag(collector, "unknown")
+
+
+@pytest.mark.parametrize("separate_by", [NAMES, []])
+async def test_a_trace_around_several_conversations_is_no_unknown_name(separate_by: list[str]) -> None:
+    async with running(flags=PEOPLE, trajectories={"separate_by": separate_by}) as collector:
+        spans = [*loop(2), *loop(2, prefix="d", conversation="d")]
+        await post(collector, request(*spans))
+        trace = spans[0].trace_id.hex()
+        for query in ({}, {"resource.service.namespace": ""}):
+            reply = await ask(collector, "POST", STOP, name=trace, **query)
+            why = f"several trajectories have the name '{trace}': ask for one by its id"
+            assert (reply.status_code, reply.json()["error"]) == (409, why)
+            assert (await flag(collector, trace, **query))["ambiguous"] == why
+
+
+async def test_the_command_chooses_among_tenants(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    token = tmp_path / "token"
+    token.write_text("people", encoding="utf-8")
+    async with running(flags=PEOPLE) as collector:
+        await two_tenants(collector)
+        await post(collector, request(*loop(2, prefix="n", trace="n"), resource={NAMES[1]: "a=b/c&d é"}))
+
+        async def command(action: str, *resource: str) -> int:
+            words = [word for one in resource for word in ("--resource", one)]
+            more = ["--reason", "enough"] if action == "raise" else []
+            where = ["--collector", url(collector), "--token-file", str(token)]
+            return await asyncio.to_thread(main, ["flag", action, "c", *where, *words, *more])
+
+        assert await command("raise") == 2
+        assert capsys.readouterr().err == f"trajectory-guard: flag raise: 409: {CHOOSE}\n"
+        assert await command("show") == 0
+        assert json.loads(capsys.readouterr().out)["ambiguous"] == CHOOSE
+        us = ("service.namespace=us", "deployment.environment.name=prod")
+        for some in (us, ("deployment.environment.name=a=b/c&d é", "service.namespace=")):
+            for action, level in (("raise", "NUDGE"), ("show", "NUDGE"), ("clear", "OBSERVE")):
+                assert await command(action, *some) == 0
+                assert json.loads(capsys.readouterr().out)["level"] == level
+        for wrong in ("us", "=us", ""):
+            assert await command("show", wrong) == 2
+            assert "--resource: expected KEY=VALUE, got " in capsys.readouterr().err
