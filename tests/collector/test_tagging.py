@@ -169,6 +169,24 @@ def test_a_step_that_makes_an_earlier_one_a_loop_is_reported_by_a_guard_span() -
     assert reported == {span_id("s2"): "NUDGE"}
 
 
+@pytest.mark.parametrize("empty", ["resource", "scope", "both", "neither", "absent"])
+def test_a_resource_and_a_scope_that_are_empty_stay_and_absent_ones_stay_absent(empty: str) -> None:
+    message = ExportTraceServiceRequest.FromString(request(*loop(3)))
+    group = message.resource_spans[0]
+    for name, holder in (("resource", group), ("scope", group.scope_spans[0])):
+        if empty in (name, "both", "absent"):
+            holder.ClearField(name)
+        if empty in (name, "both"):
+            getattr(holder, name).SetInParent()
+    tagged_message = ExportTraceServiceRequest.FromString(new_scorer().score(message.SerializeToString()).data)
+    written = tagged_message.resource_spans[0]
+    assert attributes(written.scope_spans[0].spans[2])[telemetry.LOOP_DETECTED] is True
+    assert (written.HasField("resource"), written.resource) == (group.HasField("resource"), group.resource)
+    scopes = written.scope_spans[0], group.scope_spans[0]
+    assert [one.HasField("scope") for one in scopes] == [empty != "absent"] * 2
+    assert scopes[0].scope == scopes[1].scope
+
+
 RESOURCE = {
     "service.namespace": "eu", "deployment.environment.name": "prod", "service.instance.id": "7f", "host.cpus": 8,
     "process.command_args": ["python", "-m", "shop"], "ratio": 0.5, "spot": True, "none": 0,
