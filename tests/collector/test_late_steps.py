@@ -7,6 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.bench.collector import evaluations_per_step
 from tests.bench.recorded_load import recorded_load
@@ -16,6 +17,7 @@ from trajectory_guard_collector.app.pipeline import Pipeline
 from trajectory_guard_collector.errors import OverloadedError
 from trajectory_guard_collector.otlp.signals import Batch, Signal
 from trajectory_guard_collector.scoring.items import EventKind, Item, Pace, is_due
+from trajectory_guard_collector.scoring.parser import attributes_of
 from trajectory_guard_collector.scoring.scorer import RequestScorer
 from trajectory_guard_collector.state.codec import dump, load
 
@@ -207,6 +209,17 @@ async def test_at_the_end_all_that_waits_is_evaluated_and_delivered() -> None:
     await pipeline.finish()
     [guard] = backend.batches[3:]
     assert (guard.items, len(all_spans(guard.data))) == (2, 2)
+
+
+def test_guard_spans_of_steps_whose_wait_is_over_have_the_resource_of_their_application() -> None:
+    clock = Clock()
+    scorer, resource = out_of_order(clock), {"service.namespace": "eu", "deployment.environment.name": "prod"}
+    for one in loop(3, start=20.0):
+        scorer.score(request(one, resource=resource))
+    clock.now = 10.0
+    message = ExportTraceServiceRequest.FromString(scorer.maintain().data)
+    found = [attributes_of(group.resource.attributes) for group in message.resource_spans]
+    assert found == [{"service.name": "app", **resource}]
 
 
 async def test_guard_spans_wait_for_a_backend_that_is_full() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -24,8 +25,17 @@ from tests.collector.kit import (
 from tests.helpers import evaluate, record
 from trajectory_guard import telemetry
 from trajectory_guard.core.certificates import Certificate, fingerprint
+from trajectory_guard.dialects.table import DIALECTS
 from trajectory_guard_collector.api.flag_replies import FlagState, flag_reply
-from trajectory_guard_collector.scoring.item_codec import plain_verdict, verdict_of
+from trajectory_guard_collector.scoring.item_codec import (
+    dialects_by_name,
+    item_of,
+    plain_item,
+    plain_verdict,
+    verdict_of,
+)
+from trajectory_guard_collector.scoring.items import StepItem
+from trajectory_guard_collector.scoring.parser import attributes_of
 from trajectory_guard_collector.scoring.scorer import tagged
 
 UNKNOWN_FIELD = bytes([0xFA, 0x3F, 3]) + b"new"
@@ -157,6 +167,95 @@ def test_a_step_that_makes_an_earlier_one_a_loop_is_reported_by_a_guard_span() -
     data = scorer.score(request(spans[1], service="late")).data
     reported = {one.links[0].span_id: attributes(one)[telemetry.INTERVENTION] for one in guard_spans(data)}
     assert reported == {span_id("s2"): "NUDGE"}
+
+
+@pytest.mark.parametrize("empty", ["resource", "scope", "both", "neither", "absent"])
+def test_a_resource_and_a_scope_that_are_empty_stay_and_absent_ones_stay_absent(empty: str) -> None:
+    message = ExportTraceServiceRequest.FromString(request(*loop(3)))
+    group = message.resource_spans[0]
+    for name, holder in (("resource", group), ("scope", group.scope_spans[0])):
+        if empty in (name, "both", "absent"):
+            holder.ClearField(name)
+        if empty in (name, "both"):
+            getattr(holder, name).SetInParent()
+    tagged_message = ExportTraceServiceRequest.FromString(new_scorer().score(message.SerializeToString()).data)
+    written = tagged_message.resource_spans[0]
+    assert attributes(written.scope_spans[0].spans[2])[telemetry.LOOP_DETECTED] is True
+    assert (written.HasField("resource"), written.resource) == (group.HasField("resource"), group.resource)
+    scopes = written.scope_spans[0], group.scope_spans[0]
+    assert [one.HasField("scope") for one in scopes] == [empty != "absent"] * 2
+    assert scopes[0].scope == scopes[1].scope
+
+
+RESOURCE = {
+    "service.namespace": "eu", "deployment.environment.name": "prod", "service.instance.id": "7f", "host.cpus": 8,
+    "process.command_args": ["python", "-m", "shop"], "ratio": 0.5, "spot": True, "none": 0,
+}  # fmt: skip
+
+
+def resources_of_guard_spans(data: bytes) -> list[dict[str, Any]]:
+    return [
+        attributes_of(group.resource.attributes)
+        for group in ExportTraceServiceRequest.FromString(data).resource_spans
+        if any(scoped.scope.name == telemetry.SCOPE for scoped in group.scope_spans)
+    ]
+
+
+def test_a_guard_span_that_comes_late_has_the_resource_of_its_application() -> None:
+    scorer, spans = new_scorer(), loop(3)
+    for one in (spans[0], spans[2]):
+        scorer.score(request(one, resource=RESOURCE))
+    tenant = {name: RESOURCE[name] for name in ("service.namespace", "deployment.environment.name")}
+    data = scorer.score(request(spans[1], service="late", resource=tenant)).data
+    assert resources_of_guard_spans(data) == [{"service.name": "app", **RESOURCE}]
+
+
+def test_guard_spans_of_one_application_that_come_late_share_its_resource() -> None:
+    scorer = new_scorer()
+    steps = [loop(3, prefix=name, conversation=name, trace=name) for name in "abc"]
+    late = b""
+    for name, of in (("eu", steps[:2]), ("us", steps[2:])):
+        first, last = [one[0] for one in of], [one[2] for one in of]
+        scorer.score(request(*first, *last, resource={"service.namespace": name}))
+        late += request(*(one[1] for one in of), service="late", resource={"service.namespace": name})
+    data = scorer.score(late).data
+    found = [one["service.namespace"] for one in resources_of_guard_spans(data)]
+    assert (found, len(guard_spans(data))) == (["eu", "us"], 3)
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        {f"label.{at}": "x" * 50 for at in range(1_000)},
+        {f"l{at}": at for at in range(1_000)},
+        {"label": "x" * 1_000_000},
+        {"label": ["x" * 100] * 10_000},
+    ],
+    ids=["many", "tiny", "long", "a list"],
+)
+def test_a_large_resource_is_kept_in_part_with_what_dashboards_filter_by(large: dict[str, Any]) -> None:
+    spans, named = loop(3), {"team": "a", "service.namespace": "eu", "deployment.environment": "p"}
+    scorer = new_scorer(separate_by=("team",))
+    for one in (spans[0], spans[2]):
+        scorer.score(request(one, resource={**large, **named}))
+    [found] = resources_of_guard_spans(scorer.score(request(spans[1], resource={"team": "a"}, service="late")).data)
+    assert {**found, **named, "service.name": "app"} == found
+    assert len(found) <= 64
+    assert len(json.dumps(found)) < 6_000
+
+
+def test_steps_of_one_application_share_what_is_kept_of_its_resource() -> None:
+    scorer = new_scorer()
+    for one in loop(3):
+        scorer.score(request(one, resource=RESOURCE))
+    trajectory = scorer.registry.find("c")
+    assert trajectory is not None
+    items = [item for item in trajectory.items if isinstance(item, StepItem)]
+    again = [item_of(plain_item(item), dialects_by_name(DIALECTS)) for item in items]
+    for some in (items, again):
+        assert len({id(item.origin.attributes) for item in some if isinstance(item, StepItem)}) == 1
+        assert isinstance(some[0], StepItem)
+        assert some[0].origin.attributes == {"service.name": "app", **RESOURCE}
 
 
 def test_reports_of_an_in_process_guard_are_forwarded_and_no_steps() -> None:

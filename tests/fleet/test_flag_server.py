@@ -47,16 +47,19 @@ def reader() -> FlagReader:
 def client(reader: FlagReader, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     monkeypatch.setattr(module, "_DELIVERY_S", 1.5)  # no broker takes a flag by hand
     one = config()
-    service = FlagService(KafkaFlags(one, reader), one.guard, Metrics(more=catalogue.METRICS), ())
+    service = FlagService(KafkaFlags(one, reader), one.guard, Metrics(more=catalogue.METRICS), ("team",))
     return TestClient(Starlette(routes=service.routes(Authenticator(one.flags.readers), Authenticator(one.flags.auth))))
 
 
 def test_until_the_flags_are_read_no_answer_says_that_all_is_well(client: TestClient, reader: FlagReader) -> None:
     asked = client.get("/v1/flags/c", headers=GATES)
-    assert (asked.status_code, asked.json()) == (503, {"error": "the flags are being read"})
+    assert (asked.status_code, asked.json()) == (
+        503, {"error": "the flags are being read", "separate_by": ["team"]},
+    )  # fmt: skip
     assert client.post("/v1/flags/c", json={"level": "STOP", "reason": "x"}, headers=PEOPLE).status_code == 503
     reader._unread = set()
-    assert client.get("/v1/flags/c", headers=GATES).json()["known"] is False
+    unknown = client.get("/v1/flags/c", headers=GATES).json()
+    assert (unknown["known"], unknown["separate_by"]) == (False, ["team"])
 
 
 def test_gates_read_and_people_do_both(client: TestClient, reader: FlagReader) -> None:

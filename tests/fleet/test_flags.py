@@ -248,6 +248,16 @@ def test_equal_ids_of_tenants_are_distinguished_by_the_caller_and_else_find_none
         assert find(spans[0][0].trace_id.hex()) == found[0]
 
 
+def test_the_table_tells_a_name_of_several_trajectories_from_an_unknown_one() -> None:
+    one, _ = table()
+    some = [record("trace"), record("a", names=("trace", "thread")), record("b", names=("thread",))]
+    for data in [*some, record("c", tenant="eu"), record("c", tenant="us"), record("old", tenant="eu")]:
+        one.put(data, 1_000.0)
+    one.put(record("old", tenant="us"), 800.0)
+    names = ("trace", "thread", "a", "c", "old", "nobody")
+    assert [one.sharing(name) for name in names] == [None, 0, None, 2, 1, None]
+
+
 def test_the_highest_revision_holds_and_one_that_is_gone_is_unknown() -> None:
     one, _ = table()
     for revision in (3, 7, 5):

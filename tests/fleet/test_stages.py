@@ -12,6 +12,7 @@ import orjson
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.bench.recorded_load import recorded_load
 from tests.collector.kit import all_spans, attributes, capture_request, loop, new_scorer, request, singles, split, tool
@@ -22,6 +23,7 @@ from tests.fleet.simulation import PARTITIONS, Simulation
 from tests.helpers import DATA, capture_names
 from trajectory_guard import telemetry
 from trajectory_guard_collector.fleet.records import PoisonError, current_verdicts
+from trajectory_guard_collector.scoring.parser import attributes_of
 
 ORDERS = st.integers(0, 2**32)
 
@@ -163,6 +165,20 @@ def test_guard_spans_are_tagged_for_langfuse_and_name_their_step() -> None:
     assert any(tags)
 
 
+def test_guard_spans_have_the_resource_of_the_application() -> None:
+    resource = {"service.namespace": "eu", "deployment.environment.name": "prod", "host.cpus": 8}
+    run = Simulation(records([request(one, resource=resource) for one in loop(6)]))
+    run.drain()
+    groups = [
+        group
+        for data in run.written["guard_spans"]
+        for group in ExportTraceServiceRequest.FromString(data).resource_spans
+    ]
+    assert groups
+    for group in groups:
+        assert attributes_of(group.resource.attributes) == {"service.name": "app", **resource}
+
+
 def test_a_loop_over_two_services_and_many_traces_has_the_guard_spans_of_one_process() -> None:
     requests = [
         request(
@@ -289,7 +305,7 @@ def test_damaged_state_begins_anew_and_is_counted() -> None:
 
 
 def test_a_span_too_large_for_a_record_costs_no_other_span() -> None:
-    huge = request(tool("s1", at=1.0), resource={"note": "x" * 1_000_000})
+    huge = request(tool("s1", at=1.0), service="x" * 1_000_000)
     ((_, value),) = records([huge])
     ((key, small),) = records([request(tool("s0"), tool("s2", at=2.0))])
     run = Simulation([(key, small + value)])
@@ -316,7 +332,7 @@ def test_a_damaged_operation_costs_no_other_one_of_its_record(damaged: list[Any]
 
 
 def test_operations_beyond_the_size_of_a_record_are_several_records() -> None:
-    requests = [request(*loop(60), resource={"note": "x" * 40_000})]
+    requests = [request(*loop(60), service="x" * 40_000)]
     run = Simulation(records(requests))
     assert compared(run.drain(), expected_verdicts(requests)) == (0, 0, 0)
     sizes = [len(value) for place, log in run.topics.items() if place[0] == "operations" for _, value, _ in log]

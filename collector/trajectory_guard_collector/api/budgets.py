@@ -45,9 +45,8 @@ class CallerBudgets:
         """
         if self._spending is None:
             return None
-        found = {"separate_by": list(self._separate_by)}
         if time.monotonic() < self._unreadable_until:
-            return found
+            return {}
         tenant, trajectory = self._key(name, query)
         try:
             status = self._spending.status(
@@ -56,8 +55,8 @@ class CallerBudgets:
         except LedgerError as error:  # for the moment; the gate goes on
             self._spending.failed(error)
             self._unreadable_until = time.monotonic() + _PAUSE_S  # it may have waited for a lock, in the event loop
-            return found
-        return {**plain_status(status.within(self._mode)), **found}
+            return {}
+        return plain_status(status.within(self._mode))
 
     def _key(self, name: str, query: Mapping[str, str]) -> tuple[str, str]:
         """Tenant and id of a trajectory."""

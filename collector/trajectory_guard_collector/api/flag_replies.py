@@ -12,8 +12,8 @@ from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard_collector.scoring.items import Key
-from trajectory_guard_collector.scoring.parser import tenant_of
 from trajectory_guard_collector.scoring.trajectory import CurrentVerdicts, Trajectory
+from trajectory_guard_collector.tenants import tenant_of
 
 _PREFIX: Final = "resource."
 _SERVICE: Final = "service.name"
@@ -52,6 +52,15 @@ def tenant_asked(query: Mapping[str, str], separate_by: Sequence[str]) -> str | 
     if not resource:
         return None
     return tenant_of({_SERVICE: query.get("service", ""), **resource}, separate_by)
+
+
+def unsent_by(query: Mapping[str, str], separate_by: Sequence[str]) -> list[str]:
+    """The attributes that form the tenant and that a query leaves out; an empty one is sent.
+
+    >>> unsent_by({"service": "shop", "resource.team": ""}, ("service.name", "team", "service.namespace"))
+    ['service.namespace']
+    """
+    return [one for one in separate_by if _PREFIX + one not in query and not (one == _SERVICE and "service" in query)]
 
 
 def flag_reply(

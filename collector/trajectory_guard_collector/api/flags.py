@@ -4,7 +4,8 @@
 ``after``, the index of the step on which the reader has acted last (-1: none yet), it returns the one that became due
 since, and a nudge that was not given yet precedes a stop. ``by_hand`` is the same for flags that people raise: the
 ordinal of the one acted on last. The reply also has the budgets that concern the reader (``api.budgets``). ``POST``
-raises such a flag, ``DELETE`` clears every flag of the trajectory.
+raises such a flag, ``DELETE`` clears every flag of the trajectory. Each reply names the attributes that the reader has
+to send (``separate_by``), so that a gate can ask again at once.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from starlette.routing import Route
 from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.fingerprints import parse_names
+from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.policy import Level
 from trajectory_guard.logs import log_flag
 from trajectory_guard_collector.api.access import Readers, Writers
-from trajectory_guard_collector.api.flag_replies import FlagState, flag_reply, tenant_asked
+from trajectory_guard_collector.api.flag_replies import FlagState, flag_reply, tenant_asked, unsent_by
 from trajectory_guard_collector.authentication import Authenticator, BearerAuth
 from trajectory_guard_collector.errors import UnavailableError
 from trajectory_guard_collector.scoring.items import Key
@@ -61,6 +63,19 @@ class _Mistake(ValueError):
     """A request that cannot be answered; the message says why."""
 
 
+class _NotFound(LookupError):
+    """The name finds no trajectory; the message says why.
+
+    Attributes:
+        is_ambiguous: it is one of several trajectories.
+        is_of_another: it is one of another tenant.
+    """
+
+    def __init__(self, why: str, *, is_ambiguous: bool = False, is_of_another: bool = False) -> None:
+        super().__init__(why)
+        self.is_ambiguous, self.is_of_another = is_ambiguous, is_of_another
+
+
 class FlagSource(Protocol):
     """The trajectories that flags are read from, raised on and cleared of."""
 
@@ -73,6 +88,9 @@ class FlagSource(Protocol):
         Raises:
             UnavailableError: it is not known yet.
         """
+
+    def sharing(self, name: str) -> int | None:
+        """Number of tenants that have a trajectory with this id, if several trajectories have the name; else None."""
 
     async def raise_flag(self, key: Key, flag: HandFlag) -> Written | None:
         """Raise a flag. Returns None if it stands now, else the record that is going to be carried out.
@@ -109,6 +127,13 @@ class RegistryFlags:
             raise UnavailableError(why)
         trajectory = self._registry.find(name, tenant)
         return FlagState.of(trajectory) if trajectory is not None else None
+
+    def sharing(self, name: str) -> int | None:
+        """See ``FlagSource``."""
+        if not self._registry.is_shared(name):
+            return None
+        name = bounded_name(name)
+        return sum(one.key[1] == name for one in self._registry)
 
     async def raise_flag(self, key: Key, flag: HandFlag) -> None:
         """See ``FlagSource``."""
@@ -189,27 +214,62 @@ class FlagService:
             return self._reply({"error": error.message}, 503)
 
     def _flag_reply(self, request: Request, name: str, after: int | None = None, hands: int | None = None) -> Response:
-        reply = flag_reply(
-            name, self._find(request, name), after, hands, mode=self._guard.mode, max_score=self._guard.max_score
-        )
-        return self._reply({**reply, "budget": self._budgets(name, request.query_params)}, 200)
+        found: FlagState | None = None
+        more: dict[str, str] = {}
+        try:
+            found = self._find(request, name)
+        except _NotFound as error:
+            if error.is_ambiguous:
+                more["ambiguous"] = str(error)
+            if error.is_of_another:
+                self._log_another_tenant(request.query_params)
+        reply = flag_reply(name, found, after, hands, mode=self._guard.mode, max_score=self._guard.max_score)
+        return self._reply({**reply, **more, "budget": self._budgets(name, request.query_params)}, 200)
 
-    def _find(self, request: Request, name: str) -> FlagState | None:
+    def _find(self, request: Request, name: str) -> FlagState:
         """The trajectory that is asked for. A caller that names its tenant gets none of another tenant.
 
         Tenants count their conversations alike ("1"), so another one's flag would stop an agent that is well. No two
         share a trace.
+
+        Raises:
+            _NotFound: there is none.
+            UnavailableError: it is not known yet.
         """
         tenant = tenant_asked(request.query_params, self._separate_by)
         found = self._source.find(name, tenant)
-        if found is None or tenant is None or found.key[0] == tenant or _TRACE_ID.fullmatch(name):
+        if found is not None and (tenant is None or found.key[0] == tenant or _TRACE_ID.fullmatch(name)):
             return found
-        self._log.log(logging.WARNING, tenant, (
+        shown, sharing = repr(name[:80]), self._source.sharing(name) if found is None else None
+        if sharing == 0 or (sharing and not self._separate_by):
+            raise _NotFound(f"several trajectories have the name {shown}: ask for one by its id", is_ambiguous=True)
+        if sharing and tenant is None:
+            raise _NotFound(
+                f"{'several tenants have a trajectory' if sharing > 1 else 'several trajectories have had the name'} "
+                f"{shown}: name the attributes of one in the query, "
+                f"{'&'.join(f'resource.{one}=…' for one in self._separate_by)}"
+                f" (trajectory-guard flag: --resource {self._separate_by[0]}=…)",
+                is_ambiguous=True,
+            )
+        if tenant is None:
+            raise _NotFound(f"no trajectory {shown} is known")
+        raise _NotFound(
+            f"no trajectory {shown} of tenant {tenant!r} is known; {', '.join(self._separate_by)} make up the tenant",
+            is_of_another=found is not None,
+        )
+
+    def _log_another_tenant(self, query: Mapping[str, str]) -> None:
+        tenant, unsent = tenant_asked(query, self._separate_by), unsent_by(query, self._separate_by)
+        names = ", ".join(unsent or self._separate_by)
+        why = (
+            f"the question lacks attributes: {names}. A gate asks again with them, another reader has to"
+            if unsent
+            else f"the resource of the gate's process lacks attributes that its spans have, or others: {names}"
+        )
+        self._log.log(logging.WARNING, f"{tenant} {bool(unsent)}", (
             f"flags: a gate of tenant {tenant!r} asked for a trajectory of another tenant, and gets no flag. If they "
-            f"are one, the resource of the gate's process lacks attributes that its spans have: "
-            f"{', '.join(self._separate_by)}"
+            f"are one, {why}"
         ))  # fmt: skip
-        return None
 
     # --- raising and clearing --------------------------------------------------------------------------------
 
@@ -219,11 +279,11 @@ class FlagService:
     async def _change(self, request: Request) -> Response:
         try:
             name, said = _name(request), await _said(request)
-            found = self._find(request, name)
-            if found is None:
-                raise LookupError(name)
-            written = await (self._clear if request.method == "DELETE" else self._raise)(found.key, said)
-        except LookupError:
+            key = self._find(request, name).key
+            written = await (self._clear if request.method == "DELETE" else self._raise)(key, said)
+        except _NotFound as error:
+            return self._reply({"error": str(error)}, 409 if error.is_ambiguous else 404)
+        except LookupError:  # it was evicted meanwhile
             return self._reply({"error": f"no trajectory {name[:80]!r} is known"}, 404)
         except ValueError as mistake:
             return self._reply({"error": str(mistake)}, 400)
@@ -247,7 +307,7 @@ class FlagService:
 
     def _reply(self, body: dict[str, Any], status: int) -> Response:
         self._metrics.add(catalogue.FLAG_REQUESTS, status=str(status))
-        return JSONResponse(body, status, headers={"Cache-Control": "no-store"})
+        return JSONResponse({**body, "separate_by": self._separate_by}, status, headers={"Cache-Control": "no-store"})
 
 
 # --- requests ------------------------------------------------------------------------------------------------

@@ -131,7 +131,8 @@ def _row(row: Mapping[str, Any], view: PageView) -> str:
 def _where(row: Mapping[str, Any]) -> str:
     trace = _text(row.get("trace_id"))
     known = trace and trace != _text(row.get("trajectory_id"))
-    return " · ".join(filter(None, (_text(row.get("service")), _short_trace(trace) if known else "")))
+    tenant, service = _text(row.get("tenant")), _text(row.get("service"))
+    return " · ".join(filter(None, (tenant, service, _short_trace(trace) if known else "")))
 
 
 def _short_trace(trace: str) -> str:

@@ -269,6 +269,7 @@ class Collector:
         verdict = trajectory.current.last
         return {
             "trajectory_id": trajectory.key[1],
+            "tenant": trajectory.key[0],
             "service": ", ".join(trajectory.services),
             "agents": list(trajectory.agents),
             "steps": trajectory.steps,

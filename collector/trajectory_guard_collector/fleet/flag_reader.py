@@ -150,6 +150,10 @@ class KafkaFlags:
             raise UnavailableError("the flags are being read")
         return self._reader.table.find(name, tenant)
 
+    def sharing(self, name: str) -> int | None:
+        """See ``FlagSource``."""
+        return self._reader.table.sharing(name)
+
     async def raise_flag(self, key: Key, flag: HandFlag) -> dict[str, Any]:
         """See ``FlagSource``."""
         request = {"level": flag.level.value, "reason": flag.reason, "actor": flag.actor}

@@ -85,8 +85,7 @@ class FlagTable:
         """
         name = bounded_name(name)
         with self._lock:
-            claims = self._claims.get(name) or [("", name)]
-            owners = [key for key in claims if key[1] != name] or claims
+            owners = self._owners(name) or [("", name)]
             if tenant is not None and self._live((tenant, name)) is not None:
                 owners = [(tenant, name)]
             entry = self._live(owners[0]) if len(owners) == 1 else None
@@ -94,12 +93,24 @@ class FlagTable:
                 return None
         return flag_record_of(entry.data).state()
 
+    def sharing(self, name: str) -> int | None:
+        """Number of tenants that have a trajectory with this id, if several trajectories have the name; else None."""
+        name = bounded_name(name)
+        with self._lock:
+            if len(self._owners(name)) < 2:
+                return None
+            return sum(key[1] == name for key in self._claims[name] if self._live(key) is not None)
+
     def expire(self) -> None:
         """Forget the trajectories that are idle."""
         with self._lock:
             for key in [key for key, entry in self._entries.items() if self._is_old(entry)]:
                 self._remove(key)
                 self._evicted(IDLE)
+
+    def _owners(self, name: str) -> list[Key]:
+        claims = self._claims.get(name, [])
+        return [key for key in claims if key[1] != name] or claims
 
     def _live(self, key: Key) -> _Entry | None:
         entry = self._entries.get(key)

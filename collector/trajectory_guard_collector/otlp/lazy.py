@@ -15,6 +15,8 @@ _FIELD: Final = descriptor_pb2.FieldDescriptorProto
 _PACKAGE: Final = "trajectory_guard.wire"
 _MANY: Final = _FIELD.LABEL_REPEATED
 _ONE: Final = _FIELD.LABEL_OPTIONAL
+_WRITTEN_BACK: Final = frozenset(("resource", "scope"))
+"""Messages that are read as bytes: without presence of their own, one that is there but empty would get lost."""
 
 _MESSAGES: Final[Mapping[str, tuple[tuple[str, int, str, Any], ...]]] = {
     "Request": (("resource_spans", 1, "ResourceSpans", _MANY),),
@@ -46,6 +48,9 @@ def _declare() -> descriptor_pool.DescriptorPool:
         for name, number, kind, label in fields:
             field = message.field.add(name=name, number=number, label=label)
             field.type = _SCALARS.get(kind, _FIELD.TYPE_MESSAGE)
+            if name in _WRITTEN_BACK:
+                field.proto3_optional, field.oneof_index = True, len(message.oneof_decl)
+                message.oneof_decl.add(name=f"_{name}")
             if kind not in _SCALARS:
                 field.type_name = f".{_PACKAGE}.{kind}"
     pool = descriptor_pool.DescriptorPool()

@@ -229,7 +229,7 @@ class Identifier:
         item.task = batch_and_task(view, known, metadata)[1]
         trajectory = conversation or self._by_trace(trace, view)
         if self._reads_calls:
-            item.call = read_call(view, above, agent_span.origin.attributes, self._table, is_complete=not missing)
+            item.call = read_call(view, above, view.resource, self._table, is_complete=not missing)
             item.size += CALL_BYTES
             if missing:
                 trace.wait(missing, item, self.traces.max_spans)

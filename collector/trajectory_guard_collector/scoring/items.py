@@ -43,8 +43,10 @@ ALWAYS: Final = float("inf")
 class ResourceInfo(NamedTuple):
     """The resource that spans come from.
 
+    Steps keep it for as long as they are in memory, and share it with the others of their application.
+
     Fields:
-        attributes: its attributes.
+        attributes: its attributes, as far as they are kept.
         service: name of the service.
         tenant: keeps equal ids of different tenants apart.
     """

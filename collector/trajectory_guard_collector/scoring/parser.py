@@ -23,6 +23,7 @@ from trajectory_guard_collector.otlp.lazy import Request, SpanHeader
 from trajectory_guard_collector.otlp.structure import TooDeepError, decode_into, decoded, decoded_in_part
 from trajectory_guard_collector.scoring.items import Item, ResourceInfo
 from trajectory_guard_collector.scoring.traces import Trace
+from trajectory_guard_collector.tenants import tenant_of
 
 _MAX_CACHED: Final = 1_024
 _MAX_CACHED_BYTES: Final = 4 << 20
@@ -41,6 +42,9 @@ _KEYS: Final[dict[str, str]] = {}
 _MAX_KEPT_CHARS: Final = 512
 _MAX_KEPT_METADATA_CHARS: Final = 8_192
 _MAX_KEPT_KEYS: Final = 64
+_MAX_KEPT_RESOURCE_CHARS: Final = 4_096
+_KEPT_FIRST: Final = ("service.", "deployment.", "langfuse.environment")
+"""Beginnings of the attributes of resources that dashboards filter by, and that Langfuse reads."""
 _ITEM: Final = re.compile(r"\.\d")
 """In the name of an attribute that holds a part of a list: ``llm.output_messages.3.message.role``."""
 
@@ -51,7 +55,7 @@ class AgentSpan:
     Attributes:
         holder, place: the repeated field of bytes that holds the span, and its index there.
         group, scope: the enclosing ``ResourceSpans``, and the serialized scope.
-        origin: the resource of the span.
+        origin: the resource of the span, as far as its step keeps it; ``view`` has the whole.
         trace_id, span_id, parent_id: sixteen, eight and eight bytes, none for the parent of a root.
         key: trace id and span id.
         span, view: the span as protobuf and as the dialects read it; kept_view: the view without content.
@@ -128,7 +132,7 @@ class RequestParser:
         self._table = combined = table_of(table)
         self._interesting = combined.interesting | combined.name_keys
         self._named_scopes = combined.named_scopes
-        self._origins: OrderedDict[bytes, ResourceInfo] = OrderedDict()
+        self._origins: OrderedDict[bytes, tuple[ResourceInfo, Mapping[str, Any]]] = OrderedDict()
         self._scopes: OrderedDict[bytes, _Scope] = OrderedDict()
         self._limits: OrderedDict[bytes, LengthLimits] = OrderedDict()  # by resource: a limit is that of a process
 
@@ -178,28 +182,31 @@ class RequestParser:
 
     def _source(
         self, group: Any, scope: bytes, named: InstrumentationScope
-    ) -> tuple[ResourceInfo, LengthLimits | None, bytes, InstrumentationScope]:
-        """Resource of spans, what is known of its length limits, and their scope, serialized and decoded."""
-        origin = _cached(self._origins, group.resource, self._origin)
+    ) -> tuple[ResourceInfo, Mapping[str, Any], LengthLimits | None, bytes, InstrumentationScope]:
+        """Resource of spans, as it is kept and with all attributes, what is known of its length limits, and their
+        scope, serialized and decoded.
+        """
+        origin, attributes = _cached(self._origins, group.resource, self._origin)
         limits = _cached(self._limits, group.resource, lambda _: LengthLimits()) if self._learns_limits else None
-        return origin, limits, scope, named
+        return origin, attributes, limits, scope, named
 
     def _scope(self, data: bytes) -> _Scope:
         scope = decoded_in_part(InstrumentationScope, data)
         return _Scope(scope, scope.name.startswith(self._named_scopes))
 
-    def _origin(self, data: bytes) -> ResourceInfo:
+    def _origin(self, data: bytes) -> tuple[ResourceInfo, Mapping[str, Any]]:
         attributes = resource_attributes(data)
         service = str(attributes.get("service.name", "unknown_service"))
-        return ResourceInfo(attributes, service, tenant_of(attributes, self._separate_by))
+        kept = kept_attributes(attributes, (*self._separate_by, *_KEPT_FIRST))
+        return ResourceInfo(kept, service, tenant_of(attributes, self._separate_by)), attributes
 
 
 def _seen(
-    raw: bytes, place: tuple[Any, Any, int], origin: ResourceInfo, limits: LengthLimits | None, scope: bytes,
-    named: InstrumentationScope,
+    raw: bytes, place: tuple[Any, Any, int], origin: ResourceInfo, attributes: Mapping[str, Any],
+    limits: LengthLimits | None, scope: bytes, named: InstrumentationScope,
 ) -> AgentSpan:  # fmt: skip
     span = decoded(Span, raw)
-    view = view_of(span, named, origin.attributes)
+    view = view_of(span, named, attributes)
     if limits is not None:
         view = limits.mark(view)
     return AgentSpan(place, origin, scope, span, view, len(raw))
@@ -261,13 +268,21 @@ def strip_content(view: SpanView) -> SpanView:
     )  # fmt: skip
 
 
-def tenant_of(attributes: Mapping[str, Any], separate_by: Iterable[str]) -> str:
-    """The tenant of a resource: the values of the attributes that keep equal ids apart.
+def kept_attributes(attributes: Mapping[str, Any], first: tuple[str, ...]) -> dict[str, Any]:
+    """The attributes of a resource that its steps keep, for guard spans that come after the request: a sender decides
+    how large its resources are, and how many differ.
 
-    >>> tenant_of({"service.namespace": "eu"}, ("service.namespace", "deployment.environment.name"))
-    'eu'
+    Parameters:
+        first: beginnings of the names that take precedence where not all attributes find room.
     """
-    return "/".join(str(attributes.get(name, "")) for name in separate_by).strip("/")
+    kept: dict[str, Any] = {}
+    room = _MAX_KEPT_RESOURCE_CHARS
+    for key, value in sorted(attributes.items(), key=lambda one: not one[0].startswith(first)):
+        size = len(key) + len(value if isinstance(value, str) else str(value))
+        if size <= room and len(kept) < _MAX_KEPT_KEYS:
+            kept[key] = value
+            room -= size
+    return kept
 
 
 def resource_attributes(data: bytes) -> dict[str, Any]:

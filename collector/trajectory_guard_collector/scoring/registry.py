@@ -66,12 +66,9 @@ class TrajectoryRegistry:
         self, engine: Engine, config: GuardConfig, limits: Trajectories, counts: ScoringCounts, *,
         clock: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
-        self.engine = engine
-        self._config = config
-        self._limits = limits
-        self._counts = counts
-        self._clock = clock
-        self._now = now
+        self.engine, self._config = engine, config
+        self._limits, self._counts = limits, counts
+        self._clock, self._now = clock, now
         self._all: OrderedDict[Key, Trajectory] = OrderedDict()
         self._open: OrderedDict[Key, Trajectory] = OrderedDict()  # those that still keep single steps
         self._awake: OrderedDict[Key, Trajectory] = OrderedDict()  # those whose runs are not closed
@@ -480,16 +477,18 @@ class TrajectoryRegistry:
     # --- reading ---------------------------------------------------------------------------------------------
 
     def find(self, name: str, tenant: str | None = None) -> Trajectory | None:
-        """The trajectory with this name: its id, or a trace, thread or session id that was linked to it.
-
-        Parameters:
-            tenant: of the caller, None if it is unknown; among equal ids that of this tenant is found.
+        """The trajectory with this name: its id, or a trace, thread or session id that was linked to it. Among equal
+        ids that of the caller's tenant is found; None if the tenant is unknown.
         """
         name = bounded_name(name)
         own = self._all.get((tenant, name)) if tenant is not None else None
         if own is not None or self._names.is_shared(name):
             return own
         return self._all.get(self._names.find(name) or ("", name))
+
+    def is_shared(self, name: str) -> bool:
+        """Whether several trajectories have this name."""
+        return self._names.is_shared(bounded_name(name))
 
     def get(self, key: Key) -> Trajectory | None:
         """The trajectory with this key."""

@@ -220,8 +220,11 @@ class Tagger:
 
     def _add_guard_spans(self, request: Any, events: Sequence[LoopEvent]) -> int:
         items = [event.item for event in events if event.kind is not None]
+        groups: dict[int, Any] = {}  # steps of one application share its resource
         for item in items:
-            group = request.resource_spans.add(resource=_resource(item.service))
+            group = groups.get(id(item.origin))
+            if group is None:
+                group = groups[id(item.origin)] = request.resource_spans.add(resource=_resource(item))
             own = self._registry.attributes(item)
             encoded = encoded_attributes(own) if own else b""
             _add_guard_span(group, guard_span(item, item.announced or EventKind.START, encoded))
@@ -287,8 +290,10 @@ def _add_guard_span(group: Any, span: bytes) -> None:
     group.scope_spans.add(scope=_SCOPE, spans=[span])
 
 
-def _resource(service: str) -> bytes:
-    return Resource(attributes=key_values({"service.name": service})).SerializeToString()
+def _resource(item: StepItem) -> bytes:
+    """The resource of a step as within its request, as far as it was kept."""
+    attributes = {"service.name": item.service, **item.origin.attributes}
+    return Resource(attributes=key_values(attributes)).SerializeToString()
 
 
 def encoded_attributes(attributes: Mapping[str, Any]) -> bytes:
@@ -315,4 +320,8 @@ def _any_value(value: Any) -> Any:
         return {"double_value": value}
     if isinstance(value, (list, tuple)):
         return {"array_value": {"values": [_any_value(one) for one in value]}}
+    if isinstance(value, Mapping):
+        return {"kvlist_value": {"values": [{"key": key, "value": _any_value(one)} for key, one in value.items()]}}
+    if value is None:
+        return {}
     return {"string_value": str(value)}

@@ -36,7 +36,8 @@ from trajectory_guard_collector.scoring.registry import Attributes
 from trajectory_guard_collector.scoring.seen import SAVED, WIDTH, SavedExtent, SeenSpans
 from trajectory_guard_collector.scoring.trajectory import CurrentVerdicts, Snapshot, Trajectory
 
-FORMAT_VERSION: Final = 5
+FORMAT_VERSION: Final = 6
+"""Before 6, two tenants could have one key: what was saved of one must not become a flag of the other."""
 _NO_DIALECTS: Final[Dialects] = {}
 _COUNTERS: Final = ("steps", "score", "episode", "nudges", "evicted_runs")
 

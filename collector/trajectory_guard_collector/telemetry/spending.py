@@ -10,6 +10,7 @@ from trajectory_guard.spending.spending import Spending
 from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.catalogue import Metric
 from trajectory_guard_collector.telemetry.metrics import Metrics
+from trajectory_guard_collector.tenants import escaped
 
 _EVENTS: Final = "spending."
 _ALERTS: Final = "budget_alerts."
@@ -45,8 +46,8 @@ class SpendingMetrics:
                 if name.startswith(prefix):
                     self._count(row, name.removeprefix(prefix), count)
         for state in self._spending.shown():
-            _, name, _, tenant = state.account
-            values = (state.account.scope, f"{tenant}/{name}" if tenant else name, state.budget.words)
+            scope, name, _, tenant = state.account
+            values = (scope, f"{tenant}/{escaped(name)}" if tenant else escaped(name), state.budget.words)
             self._metrics.set(
                 catalogue.BUDGET_RATIO, state.used, **dict(zip(catalogue.BUDGET_RATIO.labels, values, strict=True))
             )

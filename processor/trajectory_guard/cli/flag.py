@@ -9,7 +9,7 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +39,11 @@ def add_flag(commands: Any) -> None:
         action.add_argument("id", metavar="ID", help="trajectory id, or a trace, thread or session id")
         action.add_argument("--collector", required=True, metavar="URL", help="such as http://localhost:8888")
         action.add_argument("--token-file", metavar="FILE", help="file with a bearer token in its first line")
+        action.add_argument(
+            "--resource", action="append", default=[], metavar="KEY=VALUE",
+            help="an attribute of the resource of the agent, such as service.namespace=eu, where several tenants have "
+            "the id; may be repeated, once for each attribute of trajectories.separate_by that is not empty",
+        )  # fmt: skip
         if name == "raise":
             action.add_argument("--level", choices=("nudge", "stop"), default="nudge", help="default: nudge")
         if name != "show":
@@ -55,7 +60,8 @@ def run_flag(options: argparse.Namespace) -> int:
     try:
         headers = _headers(options.token_file)
         method, said = _said(options)
-        print_json(_ask(options.collector, options.id, method, said, headers))
+        where = urllib.parse.quote(options.id, safe="") + _query(options.resource)
+        print_json(_ask(options.collector, where, method, said, headers))
     except (_FlagError, OSError, ValueError) as error:
         complain(f"flag {options.action}: {_in_words(error, options)}")
         return BAD_INPUT
@@ -91,6 +97,16 @@ def _said(options: argparse.Namespace) -> tuple[str, Mapping[str, str] | None]:
     return "POST", {"level": options.level.upper(), **said}
 
 
+def _query(resource: Sequence[str]) -> str:
+    """The attributes of the tenant as the query of a URL."""
+    named = [one.partition("=") for one in resource]
+    for key, equals, _ in named:
+        if not (key and equals):
+            raise ValueError(f"--resource: expected KEY=VALUE, got {clip(key)!r}")
+    query = [(f"resource.{key}", value) for key, _, value in named]
+    return f"?{urllib.parse.urlencode(query, errors='replace')}" if query else ""
+
+
 def _user() -> str:
     try:
         return getpass.getuser()
@@ -99,11 +115,11 @@ def _user() -> str:
 
 
 def _ask(
-    base: str, trajectory: str, method: str, said: Mapping[str, str] | None, headers: Mapping[str, str]
+    base: str, where: str, method: str, said: Mapping[str, str] | None, headers: Mapping[str, str]
 ) -> dict[str, Any]:
     if mistake := url_mistake(base):
         raise ValueError(f"--collector: {mistake}, got {base[:80]!r}")
-    url = f"{base.rstrip('/')}/v1/flags/{urllib.parse.quote(trajectory, safe='')}"
+    url = f"{base.rstrip('/')}/v1/flags/{where}"
     data = json.dumps(said).encode("ascii") if said is not None else None
     more = {"Content-Type": "application/json"} if data is not None else {}
     request = urllib.request.Request(url, data, {**headers, **more}, method=method)

@@ -133,7 +133,8 @@ _memories: Final[WeakKeyDictionary[FlagBoard, dict[str, Memory]]] = WeakKeyDicti
 class RemoteFlags:
     """Client of a collector's ``GET /v1/flags/{trajectory}``. Never raises: no answer in time means "go on".
 
-    A decision takes one request at most: the answer has the flag and the budgets, for gates of the same board as well.
+    A decision takes one request: the answer has the flag and the budgets, for gates of the same board as well. A second
+    one follows where the collector separates tenants by attributes that the first one did not have.
 
     Parameters:
         url: base URL of the collector's ``telemetry.endpoint``, such as ``http://localhost:8888``.
@@ -193,7 +194,7 @@ class RemoteFlags:
         if shared is not None:
             return shared
         try:
-            plain = self._in_time(lambda: self._get(trajectory_id, after, hands, caller))
+            plain = self._in_time(lambda: self._asked(trajectory_id, after, hands, caller))
             answer = CollectorReply(_flag(plain), self._budget(plain))
         except _NO_ANSWER as error:
             self._fail(error)
@@ -220,9 +221,24 @@ class RemoteFlags:
             reply.add_done_callback(late.discard)
             raise TimeoutError(f"no answer within {self._timeout_s} s") from None
 
-    def _get(self, trajectory_id: str, after: int, hands: int, caller: Caller) -> Mapping[str, Any]:
+    def _asked(self, trajectory_id: str, after: int, hands: int, caller: Caller) -> Mapping[str, Any]:
+        """The answer for the tenant of the caller.
+
+        The first answer to a gate is of no tenant, or of another one, if it sent other attributes than the collector
+        separates tenants by; each answer names these.
+        """
+        sent = self._memory.separate_by
+        answer = self._get(trajectory_id, after, hands, caller, sent)
+        wanted = self._memory.separate_by = _separate_by(answer, sent)
+        if set(wanted) <= set(sent):
+            return answer
+        return self._get(trajectory_id, after, hands, caller, wanted)
+
+    def _get(
+        self, trajectory_id: str, after: int, hands: int, caller: Caller, separate_by: tuple[str, ...]
+    ) -> Mapping[str, Any]:
         name = urllib.parse.quote(trajectory_id, safe="")
-        resource = {f"resource.{key}": caller.resource.get(key, "") for key in self._memory.separate_by}
+        resource = {f"resource.{key}": _text(caller.resource.get(key, "")) for key in separate_by}
         query = {"after": after, "by_hand": hands, "service": caller.service, "agent": caller.agent, **resource}
         request = urllib.request.Request(
             f"{self._url}/v1/flags/{name}?{urllib.parse.urlencode(query, errors='replace')}", headers=self._headers
@@ -238,7 +254,8 @@ class RemoteFlags:
         if plain is None:  # a collector of an earlier version has no such key
             self._memory.no_budgets_until = self._clock() + NO_BUDGETS_S
             return None
-        self._memory.separate_by = tuple(str(key) for key in plain.get("separate_by", _SEPARATE_BY))
+        if not isinstance(plain, dict):
+            raise TypeError(f"budget is an object, got {type(plain).__name__}")
         return status_of(plain) if "level" in plain else None
 
     def _fail(self, error: Exception) -> None:
@@ -257,6 +274,21 @@ def caller_of(board: FlagBoard, agent: str = "") -> Caller:
         attributes = resource.attributes if resource is not None else {}
     known = board.spending.service if board.spending is not None else ""
     return Caller(known or str(attributes.get("service.name") or ""), agent, attributes)
+
+
+def _separate_by(answer: Mapping[str, Any], known: tuple[str, ...]) -> tuple[str, ...]:
+    """The attributes by which the collector separates tenants; ``known`` if the answer does not name them."""
+    given = answer.get("separate_by")
+    if given is None:
+        return known
+    if not isinstance(given, list):
+        raise TypeError(f"separate_by is a list, got {type(given).__name__}")
+    return tuple([str(key) for key in given])
+
+
+def _text(value: Any) -> str:
+    """An attribute as the collector reads it from a span: there a sequence is a list, in the SDK it is a tuple."""
+    return str(list(value) if isinstance(value, tuple) else value)
 
 
 def _flag(answer: Mapping[str, Any]) -> Flag | None:
