@@ -97,7 +97,7 @@ def _name_and_default(reference: str) -> tuple[str, str | None]:
 
 def _contents(file: str, report: Callable[[str], None]) -> str:
     try:
-        return read_text(Path(file)).rstrip("\r\n")
+        return read_text(Path(file)).rstrip()
     except OSError as error:
         report(f"{file}: cannot be read: {error.strerror or error}")
     except UnicodeDecodeError:

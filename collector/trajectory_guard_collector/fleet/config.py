@@ -18,6 +18,7 @@ from trajectory_guard_collector.config.checks import (
     port_mistakes,
     refuse,
     token_mistakes,
+    why_no_key,
 )
 from trajectory_guard_collector.config.directories import why_unusable
 from trajectory_guard_collector.config.models import Auth, ClientTls, Exporter, LogLevel, Model, Retry, Trajectories
@@ -288,6 +289,10 @@ def _langfuse_mistakes(langfuse: Langfuse) -> Iterator[Mistake]:
         endpoint=langfuse.endpoint, headers=langfuse.headers, tls=langfuse.tls, public_key=key, secret_key=key
     )
     yield from exporter_mistakes("langfuse", exporter)
+    for name in ("public_key", "secret_key"):
+        given = getattr(langfuse, name)
+        if given is not None and (reason := why_no_key(given)) is not None:
+            yield Mistake(("langfuse", name), reason)
     of_no_effect = {
         ("tls", "insecure"): langfuse.tls.insecure,
         ("tls", "server_name_override"): langfuse.tls.server_name_override,
