@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Annotated, Any, Final, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
 
@@ -17,7 +17,7 @@ from trajectory_guard.core.text import nearest
 from trajectory_guard.yaml_file import from_yaml
 from trajectory_guard_collector.config.checks import UNKNOWN_KEY, without_secrets
 from trajectory_guard_collector.config.models import CollectorConfig
-from trajectory_guard_collector.config.references import Text, resolve
+from trajectory_guard_collector.config.references import FORGOTTEN, Text, forgets_braces, resolve
 from trajectory_guard_collector.config.sources import COMMAND_LINE, Removed, Sources, read_file, read_override
 
 M = TypeVar("M", bound=BaseModel)
@@ -51,7 +51,7 @@ def load_as(
         ConfigError: one line for each mistake, with file, key path, and the nearest key if one is unknown.
     """
     sources = _sources(paths, overrides)
-    problems: list[Mistake] = []
+    problems = list(_forgotten(sources.values, model))
     values = resolve(
         sources.values,
         os.environ if environ is None else environ,
@@ -82,6 +82,18 @@ def _sources(paths: Sequence[str], overrides: Sequence[str]) -> Sources:
     if broken:
         raise ConfigError(*broken)
     return sources
+
+
+def _forgotten(value: Any, annotation: Any, path: str = "") -> Iterator[Mistake]:
+    """Credentials that are variables without their braces: sent as they are, they would be refused far away."""
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _forgotten(one, _inner(annotation, key), f"{path}.{key}" if path else key)
+    elif isinstance(value, list):
+        for index, one in enumerate(value):
+            yield from _forgotten(one, _inner(annotation, ""), f"{path}.{index}")
+    elif isinstance(value, str) and SecretStr in _alternatives(annotation) and forgets_braces(value):
+        yield Mistake(path, FORGOTTEN)
 
 
 def _located(sources: Sources, problem: Mistake) -> Mistake:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from trajectory_guard.config import GuardConfig
+from trajectory_guard.config_values import OptionalPath, PathText
 from trajectory_guard_collector.config.checks import (
     Mistake,
     exporter_mistakes,
@@ -35,11 +36,11 @@ class Security(Model):
 
     protocol: Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"] = "plaintext"
     """Security protocol of the listener."""
-    ca_file: str | None = None
+    ca_file: OptionalPath = None
     """PEM file of trusted authorities; the system's by default."""
-    cert_file: str | None = None
+    cert_file: OptionalPath = None
     """PEM file with a client certificate (mTLS)."""
-    key_file: str | None = None
+    key_file: OptionalPath = None
     """PEM file with its private key."""
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
     """SASL mechanism; needed with a ``sasl_`` protocol."""
@@ -150,7 +151,7 @@ class Processing(Model):
 class StateStore(Model):
     """State of traces and trajectories."""
 
-    dir: str = Field(default="trajectory-guard-state", min_length=1)
+    dir: PathText = Field(default="trajectory-guard-state", min_length=1)
     """Directory of this worker's copy; never shared. If it is lost, it is restored from the changelog topics."""
     ttl_s: float = Field(default=86_400.0, ge=60.0)
     """Seconds of record time for which a trace or a trajectory is kept after its last record."""
