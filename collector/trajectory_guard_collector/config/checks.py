@@ -39,6 +39,7 @@ NOT_IN_THE_COLLECTOR: Final = (
 )  # fmt: skip
 _FOR_TLS: Final = ("ca_file", "cert_file", "key_file", "server_name_override")
 _GRPC_TARGET: Final = re.compile(r"(dns|ipv4|ipv6|unix|unix-abstract):.+")
+_PORT_0: Final = re.compile(r"(?:(?:dns|ipv4):.*[^:]|ipv6:.*\]):0+(?:,.*)?")
 _UNRESOLVED: Final = "a host cannot begin with $; a variable is written ${env:NAME}"
 _ANY_HOST: Final = ("", "0.0.0.0", "::")
 
@@ -167,10 +168,18 @@ def _endpoint_mistakes(name: str, kind: str, endpoint: str | None) -> Iterator[M
         return
     usable = _is_url(endpoint) or (kind == "otlp" and _is_grpc_target(endpoint))
     reason = _why_not_as_url(kind, endpoint) if usable else f"expected {form}"
+    if _has_port_0(endpoint):
+        reason = "no backend listens on port 0"
     if _is_unresolved(endpoint):
         reason = _UNRESOLVED
     if reason is not None:
         yield Mistake(place, reason, without_secrets(endpoint))
+
+
+def _has_port_0(endpoint: str) -> bool:
+    if not _is_url(endpoint):
+        return _PORT_0.fullmatch(endpoint) is not None
+    return urlsplit(endpoint).port == 0
 
 
 def _is_unresolved(endpoint: str) -> bool:
