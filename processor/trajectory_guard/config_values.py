@@ -53,7 +53,7 @@ Secret = Annotated[SecretStr | None, AfterValidator(not_blank)]
 
 
 _Text = TypeVar("_Text", str, None)
-_UNEXPANDED: Final = re.compile(r"~|(?:.*/)?\$[A-Za-z_{(]", re.DOTALL)
+_VARIABLE: Final = re.compile(r"\$[A-Za-z_{(]")
 
 
 def why_no_path(text: str) -> str | None:
@@ -62,7 +62,7 @@ def why_no_path(text: str) -> str | None:
     >>> why_no_path("$HOME/guard") is None, why_no_path("./~guard") is None
     (False, True)
     """
-    if _UNEXPANDED.match(text) is None:
+    if not (text.startswith("~") or any(map(_VARIABLE.match, text.split("/")))):
         return None
     return "~ and $NAME are not expanded here: write the whole path, or ${env:NAME} in a file of the collector"
 

@@ -25,7 +25,7 @@ class Hidden:
     def __init__(self, secrets: Iterable[str]) -> None:
         forms = {form for secret in secrets for part in _parts(secret) for form in _forms(part)}
         longest_first = sorted(forms, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(_found, longest_first))) if forms else None
+        self._pattern = re.compile("|".join(_alone(re.escape(one), one) for one in longest_first)) if forms else None
 
     def hide(self, text: str) -> str:
         """The text without the secrets."""
@@ -44,9 +44,9 @@ def _forms(part: str) -> set[str]:
     return {part, repr(part)[1:-1], repr(part + "'")[1:-2], json.dumps(part)[1:-1]}
 
 
-def _found(form: str) -> str:
+def _alone(pattern: str, form: str) -> str:
     if len(form) >= _LONG:
-        return re.escape(form)
+        return pattern
     before = r"(?<![A-Za-z0-9])" if form[0].isalnum() else ""
     after = r"(?![A-Za-z0-9])" if form[-1].isalnum() else ""
-    return before + re.escape(form) + after
+    return before + pattern + after

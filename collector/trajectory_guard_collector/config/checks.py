@@ -39,7 +39,6 @@ NOT_IN_THE_COLLECTOR: Final = (
 )  # fmt: skip
 _FOR_TLS: Final = ("ca_file", "cert_file", "key_file", "server_name_override")
 _GRPC_TARGET: Final = re.compile(r"(dns|ipv4|ipv6|unix|unix-abstract):.+")
-_PORT_0: Final = re.compile(r"(?:(?:dns|ipv4):.*[^:]|ipv6:.*\]):0+(?:,.*)?")
 _UNRESOLVED: Final = "a host cannot begin with $; a variable is written ${env:NAME}"
 _ANY_HOST: Final = ("", "0.0.0.0", "::")
 
@@ -177,9 +176,12 @@ def _endpoint_mistakes(name: str, kind: str, endpoint: str | None) -> Iterator[M
 
 
 def _has_port_0(endpoint: str) -> bool:
-    if not _is_url(endpoint):
-        return _PORT_0.fullmatch(endpoint) is not None
-    return urlsplit(endpoint).port == 0
+    if _is_url(endpoint):
+        return urlsplit(endpoint).port == 0
+    scheme, _, targets = endpoint.partition(":")
+    ends = {"dns": "", "ipv4": "", "ipv6": "]"}  # of a host: without brackets, an address of IPv6 has no port
+    parts = (target.rpartition(":") for target in targets.split(",") if scheme in ends)
+    return any(colon and port and not port.strip("0") and host.endswith(ends[scheme]) for host, colon, port in parts)
 
 
 def _is_unresolved(endpoint: str) -> bool:
