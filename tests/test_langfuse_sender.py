@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -465,3 +466,35 @@ def test_configured_headers_and_the_name_of_the_client_are_sent() -> None:
         assert one.flush(15)
     assert server.headers["x-proxy"] == "yes"
     assert server.headers["x-langfuse-sdk-name"] == "trajectory-guard"
+
+
+ECHO = "hunter2-token"
+SECRETS = {"headers": {"x-proxy-key": f"Bearer {ECHO}", "x-other": "odd'value"}}
+
+
+@pytest.mark.parametrize("status", [None, 200, 207, 400, 401, 500])
+def test_no_line_shows_a_header_or_a_key_that_library_or_server_repeat(
+    status: int | None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send(client: httpx.Client, request: httpx.Request, **_: Any) -> httpx.Response:
+        said = f"bad {request.headers['x-proxy-key'].encode()!r} {request.headers['x-other'].encode()!r} "
+        said += f"{request.headers['authorization']} {ECHO} {SECRET_KEY}"
+        if status is None:
+            raise httpx.LocalProtocolError(said)
+        reply = {"accepted": 0, "rejected": 1, "errors": [{"message": said}]} if status == 207 else said
+        return httpx.Response(status, json=reply, request=request)
+
+    monkeypatch.setattr(httpx.Client, "send", send)
+    failed: list[str] = []
+    one = sender("http://langfuse.test", on_failed=failed.append, **SECRETS)
+    with caplog.at_level("DEBUG"):
+        one.put([score(1)])
+        end = time.monotonic() + 30
+        while "langfuse.test" not in caplog.text and "scores rejected" not in caplog.text:
+            assert time.monotonic() < end
+            time.sleep(0.005)
+        one.stop(0.0)
+    shown = caplog.text + "".join(failed)
+    assert "[REDACTED]" in shown
+    basic = b64encode(f"{PUBLIC_KEY}:{SECRET_KEY}".encode()).decode()
+    assert not [secret for secret in (ECHO, "odd'value", r"odd\'value", SECRET_KEY, basic) if secret in shown]

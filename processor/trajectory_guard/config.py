@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 from trajectory_guard.config_file import decode_file
 from trajectory_guard.config_messages import UNKNOWN_KEY, in_variables, sentence
 from trajectory_guard.config_messages import Mistake as Mistake
-from trajectory_guard.config_values import BaseUrl, Secret
+from trajectory_guard.config_values import BaseUrl, OptionalPath, Secret
 from trajectory_guard.core.detectors import weights as default_weights
 from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings, check_weights
 from trajectory_guard.core.templates import template_mistake
@@ -193,7 +193,7 @@ class GuardConfig(CursorSettings, QualityKeys, _Model):
     """Standard deviations above an agent's usual tokens from which a model call is reported; 0 reports none."""
     outlier_tokens: int = Field(default=1_000, ge=0)
     """Tokens above them below which a model call is not reported, however many deviations they are."""
-    spending_file: str | None = Field(default=None, min_length=1)
+    spending_file: OptionalPath = Field(default=None, min_length=1)
     """SQLite file of the ledger, which processes of one machine share; by default it is kept in memory."""
     track_spending: bool = False
     """Keep the ledger without any budget; budgets and a file do so by themselves."""

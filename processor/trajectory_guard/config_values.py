@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import urllib.parse
-from typing import Annotated
+from typing import Annotated, Final, TypeVar
 
 from pydantic import AfterValidator, SecretStr
 
@@ -49,3 +50,29 @@ def not_blank(secret: SecretStr | None) -> SecretStr | None:
 
 BaseUrl = Annotated[str | None, AfterValidator(base_url)]
 Secret = Annotated[SecretStr | None, AfterValidator(not_blank)]
+
+
+_Text = TypeVar("_Text", str, None)
+_VARIABLE: Final = re.compile(r"\$[A-Za-z_{(]")
+
+
+def why_no_path(text: str) -> str | None:
+    """The reason why a path is surely not the one that is meant: a place that only a shell would expand.
+
+    >>> why_no_path("$HOME/guard") is None, why_no_path("./~guard") is None
+    (False, True)
+    """
+    if not (text.startswith("~") or any(map(_VARIABLE.match, text.split("/")))):
+        return None
+    return "~ and $NAME are not expanded here: write the whole path, or ${env:NAME} in a file of the collector"
+
+
+def is_path(text: _Text) -> _Text:
+    """The path of a file or a directory, or None."""
+    if text is not None and (reason := why_no_path(text)) is not None:
+        raise ValueError(reason)
+    return text
+
+
+PathText = Annotated[str, AfterValidator(is_path)]
+OptionalPath = Annotated[str | None, AfterValidator(is_path)]

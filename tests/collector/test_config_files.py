@@ -522,3 +522,112 @@ def test_an_interval_that_would_occupy_a_core_is_refused(tmp_path: Path, key: st
     with pytest.raises(ConfigError, match=rf"{key}: .*0\.01.*, got '1e-6'"):
         load(tmp_path, "", None, f"{key}=1e-6")
     load(tmp_path, "", None, f"{key}=0.01")
+
+
+BOTH = "receivers: {otlp: {protocols: {grpc: {endpoint: 'localhost:14317'}, http: {endpoint: 'localhost:14318'}}}}"
+HTTP = "receivers.otlp.protocols.http"
+
+
+def protocols(config: CollectorConfig) -> tuple[bool, bool]:
+    return tuple(one is not None for _, one in config.receivers.otlp.protocols)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("name", ["later.yaml", "later.json"])
+def test_null_over_a_section_with_content_leaves_it_out(tmp_path: Path, name: str) -> None:
+    first, later = tmp_path / "first.yaml", tmp_path / name
+    first.write_text(
+        f"{BOTH}\nqueue: {{deadline_s: 3}}\nexporters: {{debug: {{timeout_s: 1}}, debug/b: {{timeout_s: 1}}}}"
+    )
+    later.write_text(
+        '{"receivers": {"otlp": {"protocols": {"http": null}}}, "queue": null, "exporters": {"debug/b": null}}'
+    )
+    config = load_config([str(first), str(later)], {})
+    assert protocols(config) == (True, False)
+    assert config.queue == Queue()
+    assert list(config.exporters) == ["debug"]
+    again = load_config([str(first), str(later)], {}, [f"{HTTP}.idle_timeout_s=7"])
+    assert protocols(again) == (True, True), "a later source may give it once more"
+    assert again.receivers.otlp.protocols.http is not None
+    assert again.receivers.otlp.protocols.http.endpoint == "localhost:4318"
+
+
+@pytest.mark.parametrize("text", [BOTH, BOTH.replace("{endpoint: 'localhost:14318'}", ""), BOTH.replace("{endpoint: 'localhost:14318'}", "'${env:ON}'")])  # fmt: skip
+@pytest.mark.parametrize("null", ["null", "~", "Null", "${env:NO:-}"])
+def test_null_on_the_command_line_leaves_a_section_out(tmp_path: Path, text: str, null: str) -> None:
+    assert protocols(load(tmp_path, text, {"ON": "{}"})) == (True, True)
+    assert protocols(load(tmp_path, text, {"ON": "{}"}, f"{HTTP}={null}")) == (True, False)
+
+
+def test_null_in_a_variable_leaves_a_section_out(tmp_path: Path) -> None:
+    text = BOTH.replace("{endpoint: 'localhost:14318'}", "'${env:HTTP:-}'")
+    assert protocols(load(tmp_path, text)) == (True, False)
+    assert protocols(load(tmp_path, text, {"HTTP": "null"})) == (True, False)
+    assert protocols(load(tmp_path, text, {"HTTP": "{}"})) == (True, True)
+
+
+def test_null_leaves_out_no_protocol_in_silence(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="at least one of grpc and http"):
+        load(tmp_path, "", None, f"{HTTP}=null")
+    with pytest.raises(ConfigError, match=r"receivers\.otlp\.protocols\.htp: unknown key"):
+        load(tmp_path, BOTH, None, "receivers.otlp.protocols.htp=null")
+
+
+def test_the_same_empty_section_in_two_files_stays_on(tmp_path: Path) -> None:
+    first, later = tmp_path / "first.yaml", tmp_path / "later.yaml"
+    for file in (first, later):
+        file.write_text("receivers:\n  otlp:\n    protocols:\n      grpc:\n      http:\n")
+    assert protocols(load_config([str(first), str(later)], {})) == (True, True)
+
+
+@pytest.mark.parametrize(
+    "text", ["exporters:", "exporters: {otlphttp: {endpoint: 'http://a', headers: }}", "guard: {dialects: , tools: , engine: }",
+             "queue:", "receivers: {otlp: }", "telemetry: {tls: }"]
+)  # fmt: skip
+def test_an_empty_section_of_any_kind_has_its_defaults(tmp_path: Path, text: str) -> None:
+    config = load(tmp_path, text)
+    assert config.model_copy(update={"exporters": {}}) == CollectorConfig().model_copy(update={"exporters": {}})
+    assert [exporter.headers for exporter in config.exporters.values()] == [{}]
+    assert (
+        load(tmp_path, text, None, "exporters={debug: {verbosity: batches}}", "exporters=null").exporters
+        == CollectorConfig().exporters
+    )
+
+
+def test_null_over_a_value_is_the_value_none(tmp_path: Path) -> None:
+    config = load(
+        tmp_path,
+        "queue: {storage: /a}\ntelemetry: {endpoint: ':1'}",
+        None,
+        "queue.storage=null",
+        "telemetry.endpoint=null",
+        "flags.enabled=false",
+    )
+    assert (config.queue.storage, config.telemetry.endpoint) == (None, None)
+    with pytest.raises(ConfigError, match=r"guard\.dialects"):
+        load(tmp_path, "guard: {dialects: [null]}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "endpoint"),
+    [("otlphttp", "http://tempo:0"), ("otlphttp", "https://[::1]:00/otlp?a=1"), ("langfuse", "https://langfuse:0"),
+     ("otlp", "http://tempo:0"), ("otlp", "dns:tempo:0"), ("otlp", "dns:///tempo:0"), ("otlp", "ipv4:10.0.0.1:0,10.0.0.2:4317"),
+     ("otlp", "ipv6:[::1]:0"), ("otlp", "tempo:0")],
+)  # fmt: skip
+def test_no_backend_listens_on_port_0(kind: str, endpoint: str) -> None:
+    keys = {"public_key": "pk", "secret_key": "sk"} if kind == "langfuse" else {}
+    with pytest.raises(
+        ValueError, match=rf"exporters\.{kind}\.endpoint\n  (no backend listens on port 0|expected host:port)"
+    ):
+        CollectorConfig.model_validate({"exporters": {kind: {"endpoint": endpoint, **keys}}})
+
+
+@pytest.mark.parametrize(
+    ("kind", "endpoint"),
+    [("otlphttp", "http://tempo"), ("otlphttp", "http://tempo:10"), ("otlphttp", "http://tempo/a:0"), ("otlp", "dns:tempo:10"),
+     ("otlp", "ipv6:[fe80::1:0]:4317"), ("otlp", "ipv6:fe80::0"), ("otlp", "unix:/run/a:0"), ("otlp", "dns:tempo")],
+)  # fmt: skip
+def test_other_ports_are_taken(kind: str, endpoint: str) -> None:
+    assert (
+        CollectorConfig.model_validate({"exporters": {kind: {"endpoint": endpoint}}}).exporters[kind].endpoint
+        == endpoint
+    )

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import re
 import time
 import tracemalloc
 import zlib
@@ -11,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 import zstandard
+from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -179,6 +181,21 @@ def test_ids_of_log_records_and_exemplars() -> None:
         (with_span(traceId=5), "not a valid ExportTraceServiceRequest"),
         (with_span(startTimeUnixNano="soon"), "startTimeUnixNano"),
         (with_span(kind={}), "kind"),
+        (with_span(trace_id=SPAN["traceId"]), "trace_id: is there twice, under both of its names"),
+        (with_span(attributes=[{"key": "a", "value": {"bytesValue": "***"}}]), "bytesValue: '***' is not base64"),
+        (
+            with_span(attributes=[{"key": "a", "value": {"bytes_value": "AAEC\n"}}]),
+            "bytes_value: 'AAEC\\n' is not base64",
+        ),
+        (with_span(attributes=[{"key": "a", "value": {"bytesValue": "A"}}]), "bytesValue: 'A' is not base64"),
+        (with_span(attributes=[{"key": "a", "value": {"bytesValue": "AA=A"}}]), "bytesValue: 'AA=A' is not base64"),
+        (with_span(attributes=[{"key": "a", "value": {"bytesValue": "é"}}]), "bytesValue: 'é' is not base64"),
+        (with_span(attributes=[{"key": "a", "value": {"bytesValue": [1]}}]), "bytesValue"),
+        (
+            with_span(attributes=[{"key": "a", "value": {"arrayValue": {"values": [{"bytesValue": "*"}]}}}]),
+            "is not base64",
+        ),
+        (with_span(startTimeUnixNano="1" * 5_000), "startTimeUnixNano: '1111"),
     ],
 )
 def test_malformed_json(body: bytes, why: str) -> None:
@@ -236,3 +253,73 @@ def test_many_frames_share_one_decompressor(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(zstandard, "ZstdDecompressor", counted)
     assert decompress("zstd", zstandard.compress(b"") * 1_000, 10) == b""
     assert len(made) == 1
+
+
+FOREIGN = {"traceId": "not hexadecimal", "spanId": 7, "bytesValue": "***", "parent_span_id": "", "span_id": ["x"]}
+
+
+@pytest.mark.parametrize("unknown", [FOREIGN, [FOREIGN], [[FOREIGN]], "x" * 5_000, None, {"spans": [FOREIGN]}])
+def test_unknown_members_are_not_looked_into(unknown: Any) -> None:
+    span = {**SPAN, "links": [{**SPAN["links"][0], "future": unknown}], "[future]": unknown, "x" * 5_000: unknown}  # type: ignore[index]
+    scope = {"spans": [span], "future": unknown, "scope": {"future": unknown}, "traceId": unknown}
+    body = {"resourceSpans": [{"scopeSpans": [scope], "spanId": unknown}], "traceId": unknown, "future": unknown}
+    assert from_json(Signal.TRACES, json.dumps(body).encode()) == from_json(
+        Signal.TRACES, json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [SPAN], "scope": {}}]}]}).encode()
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "read"), [("AAEC", b"\0\1\2"), ("AA==", b"\0"), ("AA", b"\0"), ("-_+/", b"\xfb\xff\xbf"), ("", b"")]
+)
+def test_base64_of_either_alphabet_is_read(written: str, read: bytes) -> None:
+    body = with_span(attributes=[{"key": "a", "value": {"bytesValue": written}}])
+    request = ExportTraceServiceRequest.FromString(from_json(Signal.TRACES, body))
+    assert request.resource_spans[0].scope_spans[0].spans[0].attributes[0].value.bytes_value == read
+
+
+@pytest.mark.parametrize("size", [1_023, 1_024, 5_000])
+def test_long_texts_stand_where_they_stood(size: int) -> None:
+    def text(at: str) -> str:
+        return (at + "é😀\0") * size
+
+    def value(at: str) -> dict[str, Any]:
+        pairs = [
+            {"key": text(f"{at}.k"), "value": {"stringValue": text(f"{at}.v")}},
+            {"key": "short", "value": {"intValue": 1}},
+        ]
+        parts = [{"stringValue": "short"}, {"stringValue": text(f"{at}.1")}, {}, {"kvlistValue": {"values": pairs}}]
+        return {"arrayValue": {"values": [*parts, {"bytesValue": "AAEC"}]}}
+
+    def span(at: str) -> dict[str, Any]:
+        event = {"name": text(f"{at}.e"), "attributes": [{"key": "e", "value": value(f"{at}.e")}]}
+        link = {"trace_state": text(f"{at}.l")}
+        status = {"message": text(f"{at}.s"), "code": 2}
+        attributes = [{"key": "a", "value": value(at)}, {"key": text(f"{at}.b")}]
+        return {"name": text(at), "events": [{}, event], "links": [link], "status": status, "attributes": attributes}
+
+    scopes = [{"spans": [span("a"), {}, span("b")], "schemaUrl": text("u")}, {"scope": {"name": text("n")}}]
+    body = {
+        "resourceSpans": [{"resource": {"attributes": [{"key": "r", "value": value("r")}]}}, {"scopeSpans": scopes}]
+    }
+    expected = ParseDict(body, ExportTraceServiceRequest())
+    found = ExportTraceServiceRequest.FromString(from_json(Signal.TRACES, json.dumps(body).encode()))
+    assert found == expected
+
+
+@pytest.mark.parametrize("name", ["name", "traceState", "x" * 5_000])
+def test_a_long_text_is_not_searched(name: str) -> None:
+    """A search, as in protobuf's parser, lets no other thread run."""
+    text = "x" * (8 * MIB)
+    body = with_span(**{name: text})
+    started = time.process_time()
+    assert re.search("[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]", text) is None
+    searched = time.process_time()
+    from_json(Signal.TRACES, body)
+    assert time.process_time() - searched < (searched - started) / 3
+
+
+def test_a_refusal_does_not_quote_a_long_text() -> None:
+    for changes in ({"kind": "K" * MIB}, {"status": {"code": "C" * MIB}}, {"flags": "1" * MIB}, {"name": ["n" * MIB]}):
+        with pytest.raises(BadDataError) as caught:
+            from_json(Signal.TRACES, with_span(**changes))
+        assert len(caught.value.message) < 1_200

@@ -314,3 +314,12 @@ def test_a_stream_worker_refuses_keys_of_the_ledger_that_it_does_not_keep(key: s
     found = list(ledger_mistakes(GuardConfig(**{key: value})))
     assert [one.place for one in found] == [("guard", key)]
     assert not list(ledger_mistakes(GuardConfig()))
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "OPTIONS", "TRACE", "QUERY"])
+@pytest.mark.parametrize("flags", [{}, PEOPLE])
+async def test_another_method_is_told_all_that_flags_have(method: str, flags: dict[str, Any]) -> None:
+    async with running(flags=flags) as collector:
+        reply = await ask(collector, method)
+        assert (reply.status_code, reply.headers["allow"]) == (405, "DELETE, GET, HEAD, POST")
+        assert (await ask(collector, "HEAD")).status_code == 200

@@ -52,3 +52,13 @@ def test_an_answer_that_is_one_is_a_flag() -> None:
     found, failures = asked(FLAG)
     assert found.flag.verdict.nudge == FLAG["nudge"]
     assert failures == 0
+
+
+@pytest.mark.parametrize("token", ["hunter2\n", "hunter2\r\nx: y", "hunter2\n\n"])
+def test_a_token_that_cannot_be_sent_is_not_shown(token: str, caplog: pytest.LogCaptureFixture) -> None:
+    """``http.client`` quotes the header that it refuses."""
+    failures: list[int] = []
+    assert RemoteFlags("http://127.0.0.1:9", token, 5.0, lambda: failures.append(1)).ask("c", 0, 0, Caller()) is None
+    assert failures == [1]
+    assert "[REDACTED]" in caplog.text
+    assert "hunter2" not in caplog.text

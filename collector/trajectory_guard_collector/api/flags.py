@@ -16,10 +16,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from starlette.convertors import StringConvertor, register_url_convertor
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.config import GuardConfig
@@ -156,6 +158,17 @@ class RegistryFlags:
             await self._save()
 
 
+class _OtherMethods:
+    """Answers requests with a method that flags do not have; each route by itself would name its own methods alone."""
+
+    def __init__(self, methods: Sequence[str]) -> None:
+        self._allowed = ", ".join(methods)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse the request."""
+        raise HTTPException(405, headers={"Allow": self._allowed})
+
+
 class FlagService:
     """Answers requests for flags.
 
@@ -192,10 +205,12 @@ class FlagService:
         write = self._change if people.required else self._refuse_change
         reading = Middleware(BearerAuth, auth=readers, turned_away=self._count_turned_away)
         writing = Middleware(BearerAuth, auth=Writers(agents, people), turned_away=self._count_turned_away)
-        return [
+        routes = [
             Route(PATH, self._get, methods=["GET"], middleware=[reading]),
             Route(PATH, write, methods=["POST", "DELETE"], middleware=[writing]),
         ]
+        methods = sorted({method for route in routes for method in route.methods or ()})
+        return [*routes, Route(PATH, _OtherMethods(methods))]
 
     def _count_turned_away(self) -> None:
         self._metrics.add(catalogue.FLAG_REQUESTS, status="401")

@@ -13,6 +13,8 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from trajectory_guard.config import SECTIONS, GuardConfig
 from trajectory_guard.config_messages import sentence
 from trajectory_guard.core.text import nearest
+from trajectory_guard.hidden import HIDDEN as REDACTED
+from trajectory_guard_collector.config.headers import BAD_VALUE, can_be_sent, header_mistakes
 from trajectory_guard_collector.config.langfuse import LANGFUSE_PATHS
 from trajectory_guard_collector.config.tokens import NO_TOKEN, may_be_token
 from trajectory_guard_collector.otlp.signals import Signal
@@ -36,9 +38,7 @@ NOT_IN_THE_COLLECTOR: Final = (
     "nudge_text", "stop_text", "on_intervention", "max_open_spans", "open_span_ttl_s",
 )  # fmt: skip
 _FOR_TLS: Final = ("ca_file", "cert_file", "key_file", "server_name_override")
-REDACTED: Final = "[REDACTED]"
 _GRPC_TARGET: Final = re.compile(r"(dns|ipv4|ipv6|unix|unix-abstract):.+")
-_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _UNRESOLVED: Final = "a host cannot begin with $; a variable is written ${env:NAME}"
 _ANY_HOST: Final = ("", "0.0.0.0", "::")
 
@@ -149,7 +149,8 @@ def exporter_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
     if kind != "debug":
         yield from _endpoint_mistakes(name, kind, exporter.endpoint)
         yield from _tls_mistakes(name, exporter)
-    yield from _header_mistakes(name, exporter)
+    for header, reason in header_mistakes(kind, exporter.headers):
+        yield Mistake((name, "headers", header), reason)
     if not exporter.signals:
         yield Mistake((name, "signals"), "at least one signal is needed")
     if kind == "langfuse":
@@ -166,10 +167,21 @@ def _endpoint_mistakes(name: str, kind: str, endpoint: str | None) -> Iterator[M
         return
     usable = _is_url(endpoint) or (kind == "otlp" and _is_grpc_target(endpoint))
     reason = _why_not_as_url(kind, endpoint) if usable else f"expected {form}"
+    if _has_port_0(endpoint):
+        reason = "no backend listens on port 0"
     if _is_unresolved(endpoint):
         reason = _UNRESOLVED
     if reason is not None:
         yield Mistake(place, reason, without_secrets(endpoint))
+
+
+def _has_port_0(endpoint: str) -> bool:
+    if _is_url(endpoint):
+        return urlsplit(endpoint).port == 0
+    scheme, _, targets = endpoint.partition(":")
+    ends = {"dns": "", "ipv4": "", "ipv6": "]"}  # of a host: without brackets, an address of IPv6 has no port
+    parts = (target.rpartition(":") for target in targets.split(",") if scheme in ends)
+    return any(colon and port and not port.strip("0") and host.endswith(ends[scheme]) for host, colon, port in parts)
 
 
 def _is_unresolved(endpoint: str) -> bool:
@@ -245,22 +257,20 @@ def without_secrets(endpoint: str) -> str:
     return shown + mark + re.sub(r"([^=&]*=)?[^&]+", rf"\g<1>{REDACTED}", query) + hash_sign + fragment
 
 
-def _header_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
-    for header, value in exporter.headers.items():
-        text = value.get_secret_value()
-        if not _HEADER_NAME.fullmatch(header):
-            yield Mistake((name, "headers", header), "not a header name")
-        elif not (text.isascii() and text.isprintable()):
-            yield Mistake((name, "headers", header), "a header value must be one line of printable ASCII characters")
-
-
 def _langfuse_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
     for key in _LANGFUSE_KEYS:
-        secret = getattr(exporter, key)
-        if secret is None or not secret.get_secret_value().strip():
-            yield Mistake((name, key), "required: a key of the Langfuse project")
+        reason = why_no_key(getattr(exporter, key))
+        if reason is not None:
+            yield Mistake((name, key), reason)
     if "signals" in exporter.model_fields_set and set(exporter.signals) - {Signal.TRACES}:
         yield Mistake((name, "signals"), "langfuse takes traces only", [str(signal) for signal in exporter.signals])
+
+
+def why_no_key(key: SecretStr | None) -> str | None:
+    """The reason why a key of a Langfuse project cannot be used, None if it can."""
+    if key is None or not (text := key.get_secret_value()).strip():
+        return "required: a key of the Langfuse project"
+    return None if can_be_sent(text) else f"a key {BAD_VALUE}"
 
 
 def guard_mistakes(guard: GuardConfig, where: str = "the collector") -> Iterator[Mistake]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Annotated, Any, Final, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
 
@@ -17,8 +17,8 @@ from trajectory_guard.core.text import nearest
 from trajectory_guard.yaml_file import from_yaml
 from trajectory_guard_collector.config.checks import UNKNOWN_KEY, without_secrets
 from trajectory_guard_collector.config.models import CollectorConfig
-from trajectory_guard_collector.config.references import Text, resolve
-from trajectory_guard_collector.config.sources import COMMAND_LINE, Sources, read_file, read_override
+from trajectory_guard_collector.config.references import FORGOTTEN, Text, forgets_braces, resolve
+from trajectory_guard_collector.config.sources import COMMAND_LINE, Removed, Sources, read_file, read_override
 
 M = TypeVar("M", bound=BaseModel)
 _GUARD: Final = "guard"
@@ -51,7 +51,7 @@ def load_as(
         ConfigError: one line for each mistake, with file, key path, and the nearest key if one is unknown.
     """
     sources = _sources(paths, overrides)
-    problems: list[Mistake] = []
+    problems = list(_forgotten(sources.values, model))
     values = resolve(
         sources.values,
         os.environ if environ is None else environ,
@@ -82,6 +82,18 @@ def _sources(paths: Sequence[str], overrides: Sequence[str]) -> Sources:
     if broken:
         raise ConfigError(*broken)
     return sources
+
+
+def _forgotten(value: Any, annotation: Any, path: str = "") -> Iterator[Mistake]:
+    """Credentials that are variables without their braces: sent as they are, they would be refused far away."""
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _forgotten(one, _inner(annotation, key), f"{path}.{key}" if path else key)
+    elif isinstance(value, list):
+        for index, one in enumerate(value):
+            yield from _forgotten(one, _inner(annotation, ""), f"{path}.{index}")
+    elif isinstance(value, str) and SecretStr in _alternatives(annotation) and forgets_braces(value):
+        yield Mistake(path, FORGOTTEN)
 
 
 def _located(sources: Sources, problem: Mistake) -> Mistake:
@@ -151,18 +163,28 @@ def _takes_text(annotation: Any) -> bool:
 def _fit(value: Any, annotation: Any) -> Any:
     """The values read, in the form that the models accept.
 
-    A section without content has its defaults, as in the OpenTelemetry Collector (``grpc:`` switches gRPC on).
+    A section without content has its defaults, as in the OpenTelemetry Collector (``grpc:`` switches gRPC on). One that
+    is left out is as if no source had it: by null over a section with content, on the command line, or in a variable.
     """
     if isinstance(value, Text):
         value = _typed(value, annotation)
+        value = Removed.REMOVED if value is None else value
+    if value is Removed.REMOVED:
+        return value if _is_section(annotation) else None
     model = _model(annotation)
     if value is None and model is not None and not any(field.is_required() for field in model.model_fields.values()):
         return {}
     if isinstance(value, dict):
-        return {key: _fit(one, _inner(annotation, key)) for key, one in value.items()}
+        inner = {key: _fit(one, _inner(annotation, key)) for key, one in value.items()}
+        return {key: one for key, one in inner.items() if one is not Removed.REMOVED}
     if isinstance(value, list):
-        return [_fit(one, _inner(annotation, "")) for one in value]
-    return value
+        fitted = [_fit(one, _inner(annotation, "")) for one in value]
+        return [None if one is Removed.REMOVED else one for one in fitted]
+    return Removed.REMOVED if value is None and _is_section(annotation) else value
+
+
+def _is_section(annotation: Any) -> bool:
+    return _model(annotation) is not None or any(get_origin(one) is Mapping for one in _alternatives(annotation))
 
 
 def _typed(text: Text, annotation: Any) -> Any:

@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from trajectory_guard.config import GuardConfig
+from trajectory_guard.config_values import OptionalPath, PathText
 from trajectory_guard_collector.config.checks import (
     Mistake,
     checked_exporters,
@@ -71,11 +72,11 @@ class Model(BaseModel):
 class ServerTls(Model):
     """Certificates of a receiver. Files are read again when they change."""
 
-    cert_file: str
+    cert_file: PathText
     """PEM file with the certificate and its chain."""
-    key_file: str
+    key_file: PathText
     """PEM file with the private key."""
-    client_ca_file: str | None = None
+    client_ca_file: OptionalPath = None
     """PEM file of the authorities that sign client certificates; with it every client must present one (mTLS)."""
     reload_interval_s: float = Field(default=10.0, gt=0.0)
     """Seconds between checks of the files."""
@@ -86,11 +87,11 @@ class ClientTls(Model):
 
     insecure: bool = False
     """OTLP/gRPC without TLS, for an endpoint without http(s)://: otherwise the scheme decides."""
-    ca_file: str | None = None
+    ca_file: OptionalPath = None
     """PEM file of trusted authorities; the system's by default."""
-    cert_file: str | None = None
+    cert_file: OptionalPath = None
     """PEM file with a client certificate (mTLS)."""
-    key_file: str | None = None
+    key_file: OptionalPath = None
     """PEM file with its private key."""
     server_name_override: str | None = None
     """Name to check the certificate against, gRPC only."""
@@ -179,7 +180,7 @@ class Auth(Model):
 
     bearer_tokens: tuple[Token, ...] | None = None
     """Accepted tokens."""
-    bearer_tokens_file: str | None = None
+    bearer_tokens_file: OptionalPath = None
     """File with one accepted token a line, read again when it changes."""
 
     @field_validator("bearer_tokens", "bearer_tokens_file")
@@ -312,7 +313,7 @@ class Exporter(Model):
 class Queue(Model):
     """Storage of batches that wait for backends."""
 
-    storage: str | None = None
+    storage: OptionalPath = None
     """Directory. With it batches are acknowledged once they are on disk, and trajectories survive a restart.
     Without it they are acknowledged once every backend has them."""
     max_size_mib: float = Field(default=1024.0, gt=0.0)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from trajectory_guard.config_values import why_no_path
 from trajectory_guard.text_files import read_text
 
 Report = Callable[[str, str], None]
@@ -17,6 +18,10 @@ _NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _HELP: Final = "use ${env:NAME}, ${env:NAME:-default} or ${file:PATH}; $$ stands for a dollar sign"
 
 
+_FORGOTTEN: Final = re.compile(r"(?:(?:basic|bearer|token|apikey) +)?\$[a-z_]", re.IGNORECASE)
+FORGOTTEN: Final = "begins with $ and a name: a variable is written ${env:NAME}, a dollar sign $$"
+
+
 class Text(str):
     """A value that is text only because it came from a variable, a file or the command line.
 
@@ -24,6 +29,15 @@ class Text(str):
     """
 
     __slots__ = ()
+
+
+def forgets_braces(written: str) -> bool:
+    """Whether a credential, as it is written, is surely meant to be a variable.
+
+    >>> forgets_braces("Bearer $TOKEN"), forgets_braces("${env:TOKEN}"), forgets_braces("$$TOKEN")
+    (True, False, False)
+    """
+    return _FORGOTTEN.match(written) is not None
 
 
 def resolve(value: Any, environ: Mapping[str, str], report: Report, path: str = "") -> Any:
@@ -96,8 +110,11 @@ def _name_and_default(reference: str) -> tuple[str, str | None]:
 
 
 def _contents(file: str, report: Callable[[str], None]) -> str:
+    if (reason := why_no_path(file)) is not None:
+        report(f"{file}: {reason}")
+        return ""
     try:
-        return read_text(Path(file)).rstrip("\r\n")
+        return read_text(Path(file)).rstrip()
     except OSError as error:
         report(f"{file}: cannot be read: {error.strerror or error}")
     except UnicodeDecodeError:

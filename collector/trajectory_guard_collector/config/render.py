@@ -11,9 +11,10 @@ import yaml
 from pydantic import BaseModel, SecretStr
 
 from trajectory_guard.config import ConfigError, GuardConfig
+from trajectory_guard.hidden import HIDDEN as REDACTED
 from trajectory_guard.spending.sqlite import SQLiteStore, why_unopened
 from trajectory_guard.spending.stores import LedgerError
-from trajectory_guard_collector.config.checks import NOT_IN_THE_COLLECTOR, REDACTED, SHARED_TOKEN, without_secrets
+from trajectory_guard_collector.config.checks import NOT_IN_THE_COLLECTOR, SHARED_TOKEN, without_secrets
 from trajectory_guard_collector.config.directories import why_not_made, why_unusable
 from trajectory_guard_collector.config.models import Auth, ClientTls, CollectorConfig, ServerTls
 from trajectory_guard_collector.config.pem import pem_mistakes, why_unreadable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,8 +22,17 @@ _MAX_DEPTH: Final = 64
 _SHOWN: Final = 80
 
 
+class Removed(Enum):
+    """Stands for a key that a later source sets to null, over another value of an earlier one."""
+
+    REMOVED = "null"
+
+
 class Sources:
     """Files merged deeply, the later ones over the earlier: mappings are joined, anything else is replaced.
+
+    YAML reads ``http:`` and ``http: null`` alike. In the first source of a key that is a section without content, which
+    has its defaults; over a section with content it can only mean that the section is left out.
 
     Attributes:
         values: the result.
@@ -44,7 +54,8 @@ class Sources:
             if isinstance(value, dict) and isinstance(base.get(key), dict):
                 self._merge(base[key], value, source, f"{path}.")
             else:
-                base[key] = value
+                replaces = value is None and base.get(key) not in (None, Removed.REMOVED)
+                base[key] = Removed.REMOVED if replaces else value
                 self._origin = {at: one for at, one in self._origin.items() if not at.startswith(f"{path}.")}
                 self._origin[path] = source
 

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from trajectory_guard.config import GuardConfig
+from trajectory_guard.config_values import OptionalPath, PathText
 from trajectory_guard_collector.config.checks import (
     Mistake,
     exporter_mistakes,
@@ -18,6 +19,7 @@ from trajectory_guard_collector.config.checks import (
     port_mistakes,
     refuse,
     token_mistakes,
+    why_no_key,
 )
 from trajectory_guard_collector.config.directories import why_unusable
 from trajectory_guard_collector.config.models import Auth, ClientTls, Exporter, LogLevel, Model, Retry, Trajectories
@@ -34,11 +36,11 @@ class Security(Model):
 
     protocol: Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"] = "plaintext"
     """Security protocol of the listener."""
-    ca_file: str | None = None
+    ca_file: OptionalPath = None
     """PEM file of trusted authorities; the system's by default."""
-    cert_file: str | None = None
+    cert_file: OptionalPath = None
     """PEM file with a client certificate (mTLS)."""
-    key_file: str | None = None
+    key_file: OptionalPath = None
     """PEM file with its private key."""
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
     """SASL mechanism; needed with a ``sasl_`` protocol."""
@@ -149,7 +151,7 @@ class Processing(Model):
 class StateStore(Model):
     """State of traces and trajectories."""
 
-    dir: str = Field(default="trajectory-guard-state", min_length=1)
+    dir: PathText = Field(default="trajectory-guard-state", min_length=1)
     """Directory of this worker's copy; never shared. If it is lost, it is restored from the changelog topics."""
     ttl_s: float = Field(default=86_400.0, ge=60.0)
     """Seconds of record time for which a trace or a trajectory is kept after its last record."""
@@ -288,6 +290,10 @@ def _langfuse_mistakes(langfuse: Langfuse) -> Iterator[Mistake]:
         endpoint=langfuse.endpoint, headers=langfuse.headers, tls=langfuse.tls, public_key=key, secret_key=key
     )
     yield from exporter_mistakes("langfuse", exporter)
+    for name in ("public_key", "secret_key"):
+        given = getattr(langfuse, name)
+        if given is not None and (reason := why_no_key(given)) is not None:
+            yield Mistake(("langfuse", name), reason)
     of_no_effect = {
         ("tls", "insecure"): langfuse.tls.insecure,
         ("tls", "server_name_override"): langfuse.tls.server_name_override,

@@ -14,9 +14,10 @@ from collections.abc import Callable
 from typing import Final
 
 from trajectory_guard.core.tracking.tables import BoundedTable
+from trajectory_guard_collector.config.headers import VIA
 from trajectory_guard_collector.otlp.signals import Signal
 
-HEADER: Final = "x-trajectory-guard-via"
+HEADER: Final = VIA
 _MAX_KNOWN: Final = 32
 _REMEMBERED_S: Final = 600.0
 _ID_CHARS: Final = 16

@@ -28,6 +28,7 @@ from trajectory_guard.core.steps import Certainty
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.entries import Flag
 from trajectory_guard.forking import now_and_after_fork
+from trajectory_guard.hidden import Hidden
 from trajectory_guard.http_requests import open_url
 from trajectory_guard.locks import OwnedLock
 from trajectory_guard.own_threads import on_thread
@@ -263,7 +264,8 @@ class RemoteFlags:
         self._failed()
         if not self._memory.is_logged:
             self._memory.is_logged = True
-            _log.warning("trajectory_guard: no flags from %s, the run goes on (logged once): %s", self._url, error)
+            reason = Hidden(self._headers.values()).hide(str(error))  # http.client quotes a header that it refuses
+            _log.warning("trajectory_guard: no flags from %s, the run goes on (logged once): %s", self._url, reason)
 
 
 def caller_of(board: FlagBoard, agent: str = "") -> Caller:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from typing import Final
 
+from trajectory_guard_collector.config.headers import basic
 from trajectory_guard_collector.config.langfuse import LANGFUSE_PATHS, base_url
 from trajectory_guard_collector.config.models import Exporter as ExporterConfig
 from trajectory_guard_collector.gateway.exporters.otlp_http import OtlpHttpExporter
@@ -30,14 +30,14 @@ def langfuse_exporter(name: str, config: ExporterConfig, log: ThrottledLog) -> O
     missing = [key for key in ("public_key", "secret_key") if getattr(config, key) is None]
     if missing or config.public_key is None or config.secret_key is None:
         raise ValueError(f"exporters.{name}.{missing[0]} is missing")
-    credentials = f"{config.public_key.get_secret_value()}:{config.secret_key.get_secret_value()}"
+    keys = (config.public_key.get_secret_value(), config.secret_key.get_secret_value())
     return OtlpHttpExporter(
         name,
         config,
         log,
         urls={Signal.TRACES: base_url(config.endpoint) + LANGFUSE_PATHS[0]},
         headers={
-            "authorization": f"Basic {b64encode(credentials.encode()).decode()}",
+            "authorization": basic(*keys),
             # Langfuse shows spans of this version at once; older ones wait for a batch job.
             "x-langfuse-ingestion-version": _INGESTION_VERSION,
         },

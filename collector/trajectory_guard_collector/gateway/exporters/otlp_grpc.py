@@ -15,6 +15,7 @@ from google.rpc.status_pb2 import Status
 
 from trajectory_guard_collector.config.checks import without_secrets
 from trajectory_guard_collector.config.client_tls import channel_credentials
+from trajectory_guard_collector.config.headers import hidden_of
 from trajectory_guard_collector.config.models import Exporter as ExporterConfig
 from trajectory_guard_collector.gateway.exporters.base import (
     UNCLEAR_PATIENCE_S,
@@ -63,6 +64,7 @@ class OtlpGrpcExporter:
         self._target, self._secure = parse_target(name, config)
         self._credentials = channel_credentials(name, config.tls) if self._secure else None
         self._metadata = tuple((key.lower(), value.get_secret_value()) for key, value in config.headers.items())
+        self._hidden = hidden_of(config)
         self._channel: grpc.aio.Channel | None = None
         self._methods: dict[Signal, Any] = {}
 
@@ -93,16 +95,16 @@ class OtlpGrpcExporter:
         try:
             reply = await call
         except grpc.aio.AioRpcError as error:
-            raise self._failure(error) from error
+            raise self._failure(error) from None  # a traceback would show its text as it is
         try:
-            return read_reply(batch, reply)
+            return read_reply(batch, reply, self._hidden)
         except ValueError as error:
             self._log.log(logging.WARNING, f"{self.name}/reply", f"exporter {self.name}: {error}; taken as success")
             return ExportResult(unreadable=True)
 
     def _failure(self, error: grpc.aio.AioRpcError) -> RetryableExportError | PermanentExportError:
         code, details = error.code(), error.details() or ""
-        message = f"{self._target} answered {code.name}: {one_line(details)}"
+        message = f"{self._target} answered {code.name}: {one_line(details, self._hidden)}"
         if code is grpc.StatusCode.INVALID_ARGUMENT:
             return PermanentExportError(message, divisible=True)
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details.lower():

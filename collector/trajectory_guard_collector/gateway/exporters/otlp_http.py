@@ -14,8 +14,10 @@ import anyio
 import httpx
 
 from trajectory_guard.backoff import parse_retry_after
+from trajectory_guard.hidden import Hidden
 from trajectory_guard_collector.config.checks import without_secrets
 from trajectory_guard_collector.config.client_tls import client_context
+from trajectory_guard_collector.config.headers import hidden_of
 from trajectory_guard_collector.config.models import Exporter as ExporterConfig
 from trajectory_guard_collector.gateway.exporters.base import (
     UNCLEAR_PATIENCE_S,
@@ -77,6 +79,7 @@ class OtlpHttpExporter:
             self._headers["content-encoding"] = "gzip"
         self._headers.update(headers or {})
         self._headers.update((key.lower(), value.get_secret_value()) for key, value in config.headers.items())
+        self._hidden = hidden_of(config)
         self._tls = client_context(name, config.tls)
         check_proxies(name, self._tls)
         self._client: httpx.AsyncClient | None = None
@@ -107,9 +110,11 @@ class OtlpHttpExporter:
         except TimeoutError as error:
             raise RetryableExportError(f"{url}: no reply within {self._config.timeout_s:g} s") from error
         except httpx.TransportError as error:
-            raise RetryableExportError(f"{url}: {type(error).__name__}: {error}") from error
+            # Not chained: a traceback would show the text of the library, which may quote a header.
+            reason = self._hidden.hide(str(error))
+            raise RetryableExportError(f"{url}: {type(error).__name__}: {reason}") from None
         if not response.is_success:
-            raise _failure(url, response, body)
+            raise _failure(url, response, body, self._hidden)
         return self._result(batch, response, body)
 
     async def _post(self, batch: Batch) -> tuple[httpx.Response, bytes]:
@@ -139,7 +144,7 @@ class OtlpHttpExporter:
             )
         json = content_type.startswith("application/json")
         try:
-            return read_reply(batch, body, json=json) if body else ExportResult()
+            return read_reply(batch, body, self._hidden, json=json) if body else ExportResult()
         except ValueError as error:
             self._log.log(logging.WARNING, f"{self.name}/reply", f"exporter {self.name}: {error}; taken as success")
             return ExportResult(unreadable=True)
@@ -156,9 +161,11 @@ def signal_urls(endpoint: str) -> dict[Signal, str]:
     return {signal: url._replace(path=base + signal.path).geturl() for signal in Signal}
 
 
-def _failure(url: str, response: httpx.Response, body: bytes) -> RetryableExportError | PermanentExportError:
+def _failure(
+    url: str, response: httpx.Response, body: bytes, hidden: Hidden
+) -> RetryableExportError | PermanentExportError:
     status = response.status_code
-    message = f"{url} answered {status}: {error_text(body, response.headers.get('content-type', ''))}"
+    message = f"{url} answered {status}: {error_text(body, response.headers.get('content-type', ''), hidden)}"
     if status in _DIVISIBLE:
         return PermanentExportError(message, divisible=True)
     # Wrong credentials, a wrong path, a redirect: the batch is fine, and passes once an operator corrects that. The

@@ -6,7 +6,9 @@ import asyncio
 import logging
 import math
 import random
+import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final
 
 from trajectory_guard import backoff
@@ -141,9 +143,9 @@ class Sender:
             raise
         except PermanentExportError:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  the batch is kept, whatever an exporter raises
             self._metrics.add(catalogue.ERRORS, where=f"exporter {self.name}")
-            raise RetryableExportError(f"{type(error).__name__}: {error}") from error
+            raise RetryableExportError(_unexpected(error)) from None
         finally:
             self._metrics.observe(catalogue.SEND_DURATION, clock() - start, exporter=self.name)
         self._note_reply(result.unreadable)
@@ -169,6 +171,12 @@ class Sender:
 
     def _report(self, kind: str, message: str, level: int = logging.WARNING) -> None:
         self._log.log(level, f"{self.name}/{kind}", f"exporter {self.name}: {message}")
+
+
+def _unexpected(error: Exception) -> str:
+    """Type and place of an error that no exporter expects: its text may hold the headers of the request."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} in {place.name}, {Path(place.filename).name}:{place.lineno}"
 
 
 async def _paused(seconds: float, stop: asyncio.Event | None) -> bool:

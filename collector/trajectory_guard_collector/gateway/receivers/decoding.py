@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +16,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from trajectory_guard_collector.errors import BadDataError, TooLargeError
+from trajectory_guard_collector.gateway.receivers.json_fields import prepare, put_back
 from trajectory_guard_collector.otlp.signals import Signal
 
 try:
@@ -31,6 +31,8 @@ _PIECE: Final = 1 << 20
 _ZSTD_SLICE: Final = 256
 """Input bytes for zstd at a time, since nothing else bounds its output, which is up to 8 MiB at once."""
 _GZIP_BITS: Final = 31
+_SHOWN: Final = 1_000
+"""Characters of the parser's message, which quotes values whole."""
 _CUT: Final = "the data does not end where the body ends"
 _ZSTD_WINDOW: Final = 8 << 20
 """Largest window over HTTP, RFC 9659."""
@@ -48,12 +50,6 @@ _REQUESTS: Final[Mapping[Signal, type[Message]]] = {
     Signal.LOGS: ExportLogsServiceRequest,
 }
 _DAMAGED: tuple[type[Exception], ...] = (EOFError, zlib.error)
-_LENGTHS: Final[Mapping[str, int]] = {
-    "traceId": 16, "trace_id": 16,
-    "spanId": 8, "span_id": 8,
-    "parentSpanId": 8, "parent_span_id": 8,
-}  # fmt: skip
-_NO_IDS: Final = frozenset({"attributes", "resource", "body"})
 
 
 def from_json(signal: Signal, body: bytes) -> bytes:
@@ -68,11 +64,14 @@ def from_json(signal: Signal, body: bytes) -> bytes:
     value = _loads(body)
     if not isinstance(value, dict):
         raise BadDataError(f"not a valid {_name(signal)}: a JSON object is expected, got {type(value).__name__}")
-    encode_ids(value)
+    request = _REQUESTS[signal]()
+    long_texts = prepare(value, request)
     try:
-        return ParseDict(value, _REQUESTS[signal](), ignore_unknown_fields=True).SerializeToString()
+        ParseDict(value, request, ignore_unknown_fields=True)
     except ParseError as error:
-        raise BadDataError(f"not a valid {_name(signal)}: {error}") from None
+        raise BadDataError(f"not a valid {_name(signal)}: {str(error)[:_SHOWN]}") from None
+    put_back(request, long_texts)
+    return request.SerializeToString()
 
 
 def _loads(body: bytes) -> Any:
@@ -194,37 +193,3 @@ _READERS: Final[dict[str, Callable[[bytes], Iterator[bytes]]]] = {
 if zstandard is not None:
     _DAMAGED += (zstandard.ZstdError,)
     _READERS["zstd"] = _zstd
-
-
-def encode_ids(request: dict[str, Any]) -> None:
-    """Turn the ids of a decoded OTLP/JSON request, of spans, links, log records and exemplars, into base64, in place.
-
-    Raises:
-        BadDataError: an id is not hexadecimal or has the wrong length.
-    """
-    pending: list[Any] = [request]
-    while pending:  # no recursion: the sender decides how deep its JSON is
-        value = pending.pop()
-        if isinstance(value, list):
-            pending.extend(value)
-        elif isinstance(value, dict):
-            _encode_members(value, pending)
-
-
-def _encode_members(value: dict[str, Any], pending: list[Any]) -> None:
-    for name, member in value.items():
-        if isinstance(member, str):
-            if name in _LENGTHS:
-                value[name] = _encode(name, member)
-        elif name not in _NO_IDS:
-            pending.append(member)
-
-
-def _encode(name: str, text: str) -> str:
-    try:
-        raw = bytes.fromhex(text)
-    except ValueError:
-        raw = None
-    if raw is None or len(raw) not in (0, _LENGTHS[name]) or len(text) != 2 * len(raw):
-        raise BadDataError(f"{name}: {text[:64]!r} is not {2 * _LENGTHS[name]} hexadecimal digits")
-    return base64.b64encode(raw).decode()

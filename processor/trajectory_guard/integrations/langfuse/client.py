@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -22,6 +23,7 @@ from typing import Any, Final, NamedTuple
 from trajectory_guard.backoff import parse_retry_after
 from trajectory_guard.errors import PortableError
 from trajectory_guard.extras import install
+from trajectory_guard.hidden import Hidden
 from trajectory_guard.integrations.langfuse.scores import LangfuseScore
 
 CLOUD: Final = "https://cloud.langfuse.com"
@@ -95,6 +97,12 @@ class Connection(NamedTuple):
     verify: SSLContext | bool = True
     headers: Mapping[str, str] = {}
 
+    def hide(self, text: str) -> str:
+        """A text without the keys and the values of headers, which a library or a server may repeat."""
+        keys = f"{self.public_key}:{self.secret_key}".encode()
+        secrets = (self.public_key, self.secret_key, b64encode(keys).decode(), *self.headers.values())
+        return Hidden(secrets).hide(text)
+
 
 class SendOutcome(NamedTuple):
     """The outcome of a part of the scores, which must not be sent again.
@@ -143,7 +151,7 @@ class ScoresClient:
             httpx_client=self._http,
         )
         url = f"{base_url}/api/public/scores"
-        self._url = _without_secrets(url)
+        self._url, self._hide = _without_secrets(url), connection.hide
         self.requests = 0
         create = _create(self._api)
         keys = (connection.public_key, connection.secret_key)
@@ -199,32 +207,33 @@ class ScoresClient:
 
         self.requests += 1
         try:
-            return _outcome(scores, form(scores))
+            return self._outcome(scores, form(scores))
         except httpx.TransportError as error:
-            raise RetryableScoreError(f"{self._url}: {type(error).__name__}: {error}", UNREACHABLE) from error
+            reason = self._hide(str(error))
+            raise RetryableScoreError(f"{self._url}: {type(error).__name__}: {reason}", UNREACHABLE) from None
         except httpx.InvalidURL:  # its message may hold the password
             raise RefusedAccessError(f"{self._url} is not a valid URL", INVALID) from None
         except ApiError as error:
-            raise self._failure(error.status_code, error.headers or {}, error.body) from error
+            raise self._failure(error.status_code, error.headers or {}, error.body) from None
         except UnicodeEncodeError as error:
             raise _unsendable(error) from error
         except (httpx.DecodingError, ValueError, *_NO_REPLY) as error:
-            raise RefusedAccessError(f"{self._url} does not answer as Langfuse does: {error}", INVALID) from error
+            reason = self._hide(str(error))
+            raise RefusedAccessError(f"{self._url} does not answer as Langfuse does: {reason}", INVALID) from None
+
+    def _outcome(self, scores: Sequence[LangfuseScore], reply: Any) -> SendOutcome:
+        rejected = int(getattr(reply, "rejected", 0))
+        errors = [self._hide(str(one.message)) for one in getattr(reply, "errors", ())]
+        return SendOutcome(scores, max(0, rejected), "; ".join(errors)[:_MAX_REASON_CHARS])
 
     def _failure(self, status: int | None, headers: Mapping[str, str], body: object) -> Exception:
-        message = f"{self._url} answered {status}: {str(body)[:_MAX_REASON_CHARS]}"
+        message = f"{self._url} answered {status}: {self._hide(str(body))[:_MAX_REASON_CHARS]}"
         if status in _BAD:
             return _BadRequestError(message)
         if status is None or status >= 500 or status in _LATER:
             asked = next((value for key, value in headers.items() if key.lower() == "retry-after"), None)
             return RetryableScoreError(message, str(status or UNREACHABLE), retry_after_s=parse_retry_after(asked))
         return RefusedAccessError(message, INVALID if status < 300 else str(status))
-
-
-def _outcome(scores: Sequence[LangfuseScore], reply: Any) -> SendOutcome:
-    rejected = int(getattr(reply, "rejected", 0))
-    errors = [str(one.message) for one in getattr(reply, "errors", ())]
-    return SendOutcome(scores, max(0, rejected), "; ".join(errors)[:_MAX_REASON_CHARS])
 
 
 def _create(api: Any) -> Callable[..., Any]:

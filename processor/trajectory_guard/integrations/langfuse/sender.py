@@ -239,7 +239,9 @@ class ScoreSender:
         except RefusedAccessError as error:
             self._failed("errors.langfuse", error.status, str(error), least_s=refused_s)
         except Exception as error:  # noqa: BLE001  the thread goes on, whatever happens
-            self._failed("errors.langfuse", "error", f"{type(error).__name__}: {error}", least_s=refused_s)
+            self._failed(
+                "errors.langfuse", "error", f"{type(error).__name__}: {connection.hide(str(error))}", least_s=refused_s
+            )
         return client
 
     def _next(self) -> list[LangfuseScore]:
