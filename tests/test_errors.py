@@ -28,6 +28,8 @@ VALUES: dict[str, Any] = {
     "patience_s": 2.5,
     "unreadable": True,
     "divisible": True,
+    "is_ambiguous": True,
+    "is_of_another": True,
     "items": 7,
     "mistakes": Mistake("guard.yaml", "mode", "expected enforce"),
 }

@@ -73,8 +73,8 @@ class _NotFound(LookupError):
         is_of_another: it is one of another tenant.
     """
 
-    def __init__(self, why: str, *, is_ambiguous: bool = False, is_of_another: bool = False) -> None:
-        super().__init__(why)
+    def __init__(self, message: str, *, is_ambiguous: bool = False, is_of_another: bool = False) -> None:
+        super().__init__(message)
         self.is_ambiguous, self.is_of_another = is_ambiguous, is_of_another
 
 
