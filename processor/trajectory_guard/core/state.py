@@ -228,7 +228,7 @@ class TrajectoryState:
             "denied": list(self.denied.items()),
             "counts": [self.episodes, self.nudges, self.recoveries, self.evicted_runs],
             "current": self.current,
-            "visit": list(self.visit) if self.visit is not None else None,
+            "visit": self.visit.to_plain() if self.visit is not None else None,
             "relay": self.relay.to_plain() if self.relay is not None and only is None else None,
         }
         if self.handed_at >= 0:
@@ -283,8 +283,7 @@ class TrajectoryState:
         state.idle_at = plain.get("idle", -1)
         state.twice = plain.get("twice", False)
         if plain["visit"] is not None:
-            visit = Visit(*plain["visit"])
-            state.visit = visit._replace(named=tuple(visit.named))
+            state.visit = Visit.from_plain(plain["visit"])
         if plain["relay"] is not None:
             state.relay = Run.from_plain(plain["relay"], relay_detectors())
         state.model_calls = {label: model_calls.from_plain(one) for label, one in plain.get("model_calls", ())}

@@ -7,7 +7,7 @@ handed over: writer, critic, writer, critic, all with the same calls and results
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, ClassVar, Final, NamedTuple
@@ -331,6 +331,16 @@ class Visit(NamedTuple):
             self.results or None, SUCCESS, agent_id=self.agent, evidence=step.evidence, timestamp=step.timestamp,
             usage=_ANSWERED if self.spoke else None,
         )  # fmt: skip
+
+    def to_plain(self) -> list[Any]:
+        """All fields, JSON-able; the last one only if it holds."""
+        return list(self if self.spoke else self[:-1])
+
+    @classmethod
+    def from_plain(cls, plain: Sequence[Any]) -> Visit:
+        """See ``to_plain``."""
+        visit = cls(*plain)
+        return visit._replace(named=tuple(visit.named))
 
 
 def _deed(seen: Observation) -> int:
