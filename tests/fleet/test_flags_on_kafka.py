@@ -107,6 +107,9 @@ def test_a_person_stops_and_clears_through_either_worker(new_run: NewRun) -> Non
     assert [worker.terminate() for worker in (*workers, alone)] == [0, 0, 0]
 
 
+TENANTS = ["service.namespace", "deployment.environment.name"]
+
+
 @cache
 def load() -> tuple[list[Record], Any, dict[str, dict[str, Any]]]:
     requests = recorded_load(copies=1, seed=3).requests[:8]
@@ -123,7 +126,7 @@ def answers_differ(worker: Worker) -> list[Any]:
             expected = flag_reply(name, state, after, hands, mode="enforce", max_score=5.0)
             query = {key: value for key, value in (("after", after), ("by_hand", hands)) if value is not None}
             given = worker.flag(name, **query)
-            assert given.pop("budget") is None
+            assert (given.pop("budget"), given.pop("separate_by")) == (None, TENANTS)
             if state is None or state.current[1:] == (None, None):
                 for key in NUMBERS:
                     expected.pop(key), given.pop(key)
