@@ -24,12 +24,8 @@ _BASE64: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345678
 _SHOWN: Final = 64
 
 
-class _Step(NamedTuple):
-    """A way into a message: the step before, the field, and the place in it if the field is repeated."""
-
-    before: _Step | None
-    field: str
-    at: int | None
+_Step = tuple[Any, str, int | None]
+"""A way into a message: the step before (None at the top), the field, and the place in it if it is repeated."""
 
 
 class LongText(NamedTuple):
@@ -68,32 +64,34 @@ def prepare(request: dict[str, Any], message: Message) -> list[LongText]:
             if field.name in seen:
                 raise BadDataError(f"{name}: is there twice, under both of its names")
             seen.add(field.name)
+            if field.is_text and member.__class__ is str and len(member) < LONG_CHARS:
+                continue  # as most members
             if not isinstance(member, list):
-                value[name] = _prepared(field, name, member, _Step(before, field.name, None), pending, found)
+                value[name] = _prepared(field, name, member, (before, field.name, None), pending, found)
                 continue
             for index, one in enumerate(member):
-                member[index] = _prepared(field, name, one, _Step(before, field.name, index), pending, found)
+                member[index] = _prepared(field, name, one, (before, field.name, index), pending, found)
     return found
 
 
 def put_back(message: Message, texts: Iterable[LongText]) -> None:
     """Set the texts in the message that was parsed without them."""
-    for place, text in texts:
-        holder: Any = _holder(message, place.before)
-        if place.at is None:
-            setattr(holder, place.field, text)
+    for (before, field, at), text in texts:
+        holder: Any = _holder(message, before)
+        if at is None:
+            setattr(holder, field, text)
         else:
-            getattr(holder, place.field)[place.at] = text
+            getattr(holder, field)[at] = text
 
 
 def _holder(message: Any, step: _Step | None) -> Any:
     steps: list[_Step] = []
     while step is not None:
         steps.append(step)
-        step = step.before
-    for one in reversed(steps):
-        inner = getattr(message, one.field)
-        message = inner if one.at is None else inner[one.at]
+        step = step[0]
+    for _, field, at in reversed(steps):
+        inner = getattr(message, field)
+        message = inner if at is None else inner[at]
     return message
 
 
@@ -101,13 +99,17 @@ class _Field(NamedTuple):
     name: str
     type: int
     kind: Descriptor | None
+    is_text: bool
 
 
 @cache
 def _fields(kind: Descriptor) -> Mapping[str, _Field]:
     """The fields of a message by the names that the parser knows."""
-    fields = [(field, _Field(field.name, field.type, field.message_type)) for field in kind.fields]
-    return {name: one for field, one in fields for name in (field.name, field.json_name)}
+    return {
+        name: _Field(field.name, field.type, field.message_type, field.type == FieldDescriptor.TYPE_STRING)
+        for field in kind.fields
+        for name in (field.name, field.json_name)
+    }
 
 
 def _prepared(
@@ -118,7 +120,7 @@ def _prepared(
         pending.append((value, field.kind, place))
     elif not isinstance(value, str):
         pass  # a number, or what the parser refuses
-    elif field.type == FieldDescriptor.TYPE_STRING:
+    elif field.is_text:
         if len(value) >= LONG_CHARS:
             found.append(LongText(place, value))
             return ""
