@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Iterable
 from typing import Final
 
@@ -30,6 +31,16 @@ class Hidden:
     def hide(self, text: str) -> str:
         """The text without the secrets."""
         return self._pattern.sub(HIDDEN, text) if self._pattern is not None else text
+
+
+def basic(user: str, password: str) -> str:
+    """The value of ``Authorization`` for a name and a password."""
+    return f"Basic {credentials(user, password)}"
+
+
+def credentials(user: str, password: str) -> str:
+    """A name and a password in base64, as ``Authorization`` has them behind its scheme."""
+    return b64encode(f"{user}:{password}".encode()).decode()
 
 
 def _parts(secret: str) -> list[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
 
@@ -203,3 +205,18 @@ def split(requests: Sequence[bytes], sizes: Iterable[int]) -> list[bytes]:
             merged.append(b"".join(requests[at : at + size]))
             at += size
     return [*merged, *([b"".join(requests[at:])] if at < len(requests) else [])]
+
+
+@asynccontextmanager
+async def always_replying(reply: Mapping[str, Any]) -> AsyncIterator[str]:
+    """URL of a server that answers every request with this JSON."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        body = json.dumps(reply).encode()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(body), body))
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"

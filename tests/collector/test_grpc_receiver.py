@@ -33,9 +33,9 @@ from tests.collector.receiver_helpers import (
 )
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.authentication import Authenticator
+from trajectory_guard_collector.config.headers import VIA
 from trajectory_guard_collector.config.models import Auth, GrpcReceiver
 from trajectory_guard_collector.errors import BadDataError, OverloadedError, UnavailableError
-from trajectory_guard_collector.gateway.hops import HEADER
 from trajectory_guard_collector.gateway.receivers.grpc_server import GrpcServer
 from trajectory_guard_collector.gateway.receivers.request_handler import handler_of
 from trajectory_guard_collector.otlp.signals import Signal
@@ -183,7 +183,7 @@ async def test_own_requests_are_dropped_as_a_partial_success(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         async with grpc_server() as running:
-            metadata = ((HEADER, running.hops.own),)
+            metadata = ((VIA, running.hops.own),)
             answer = await send(running, request_of(signal), f"/{signal.grpc_service}/Export", metadata=metadata)
     partial_success = response.FromString(answer).partial_success
     assert getattr(partial_success, field) == 3

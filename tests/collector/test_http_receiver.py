@@ -42,9 +42,9 @@ from tests.collector.receiver_helpers import (
 )
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.authentication import Authenticator
+from trajectory_guard_collector.config.headers import VIA
 from trajectory_guard_collector.config.models import Auth, HttpReceiver
 from trajectory_guard_collector.errors import BadDataError, OverloadedError, UnavailableError
-from trajectory_guard_collector.gateway.hops import HEADER
 from trajectory_guard_collector.gateway.receivers.http_server import HttpServer
 from trajectory_guard_collector.gateway.receivers.request_handler import handler_of
 from trajectory_guard_collector.otlp.signals import Signal
@@ -184,7 +184,7 @@ async def test_own_error_is_retryable_and_counted(caplog: pytest.LogCaptureFixtu
 async def test_own_requests_are_dropped_as_a_partial_success(signal: Signal, kind: str) -> None:
     async with http_server() as running:
         body = request_of(signal) if kind == PROTOBUF else to_json(parsed(signal))
-        response = await post(running, body, signal.path, kind, **{HEADER: running.hops.own})
+        response = await post(running, body, signal.path, kind, **{VIA: running.hops.own})
     assert response.status_code == 200
     rejected = {Signal.TRACES: "rejectedSpans", Signal.METRICS: "rejectedDataPoints", Signal.LOGS: "rejectedLogRecords"}
     found = response.json() if kind == JSON else MessageToDict(RESPONSES[signal].FromString(response.content))

@@ -10,8 +10,9 @@ from pydantic import ValidationError
 
 from tests.collector.receiver_helpers import eventually, traces
 from tests.collector.service_helpers import running, service_config
+from trajectory_guard_collector.config.headers import VIA
 from trajectory_guard_collector.config.models import CollectorConfig
-from trajectory_guard_collector.gateway.hops import HEADER, Hops
+from trajectory_guard_collector.gateway.hops import Hops
 from trajectory_guard_collector.otlp.signals import Signal
 
 HOST = socket.gethostname()
@@ -97,7 +98,7 @@ def test_what_is_not_an_identity_is_not_passed_on() -> None:
     assert hops.header(Signal.TRACES) == hops.own
     assert not hops.comes_back(Signal.TRACES, other.header(Signal.TRACES))
     assert other.comes_back(Signal.TRACES, hops.header(Signal.TRACES))
-    assert HEADER.islower()
+    assert VIA.islower()
 
 
 def test_collectors_that_send_each_other_different_signals_are_no_circle() -> None:

@@ -29,7 +29,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
-from tests.collector.kit import START_NS, request
+from tests.collector.kit import START_NS, always_replying, request
 from tests.collector.service_helpers import running
 from tests.collector.test_booking import agent, chat
 from tests.gates.agents import TASK, agent_builder, agent_node, lookup, search, thread, works
@@ -349,15 +349,8 @@ async def test_a_wrong_token_reads_no_budget_and_lets_the_run_go_on() -> None:
     ],
 )  # fmt: skip
 async def test_an_answer_that_makes_no_sense_lets_the_run_go_on(odd: Any) -> None:
-    async def nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        body = json.dumps({"level": "OBSERVE", "budget": odd}).encode()
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(body), body))
-        await writer.drain()
-        writer.close()
-
-    async with await asyncio.start_server(nonsense, "127.0.0.1", 0) as server:
-        app = App(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    async with always_replying({"level": "OBSERVE", "budget": odd}) as url:
+        app = App(url)
         assert answer(await app.run(app.agent())).startswith("Done")
         assert app.board.counts["errors.collector"] == 1
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from tests.collector.kit import loop, new_scorer, request
+from tests.collector.kit import always_replying, loop, new_scorer, request
 from tests.collector.service_helpers import running
 from tests.collector.test_booking import chat
 from tests.collector.test_flags import flag, post, url
@@ -112,15 +112,8 @@ async def test_the_log_blames_the_resource_of_a_gate_only_if_the_gate_has_sent_i
 
 @pytest.mark.parametrize("odd", [3, "team", {"team": 1}, True])
 async def test_a_collector_that_names_no_attributes_in_a_list_gives_no_answer(odd: Any) -> None:
-    async def nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        body = json.dumps({"level": "OBSERVE", "separate_by": odd}).encode()
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(body), body))
-        await writer.drain()
-        writer.close()
-
-    async with await asyncio.start_server(nonsense, "127.0.0.1", 0) as server:
-        asked = remote(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    async with always_replying({"level": "OBSERVE", "separate_by": odd}) as url:
+        asked = remote(url)
         assert await asyncio.to_thread(asked.ask, "c", -1, 0, Caller()) is None
 
 

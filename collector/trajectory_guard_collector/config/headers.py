@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from pydantic import SecretStr
 
-from trajectory_guard.hidden import Hidden
+from trajectory_guard.hidden import Hidden, basic
 
 if TYPE_CHECKING:
     from trajectory_guard_collector.config.models import Exporter
@@ -65,8 +64,3 @@ def hidden_of(config: Exporter) -> Hidden:
         keys = (config.public_key.get_secret_value(), config.secret_key.get_secret_value())
         values += [*keys, basic(*keys)]
     return Hidden(values)
-
-
-def basic(user: str, password: str) -> str:
-    """The value of ``Authorization`` for a name and a password."""
-    return f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"

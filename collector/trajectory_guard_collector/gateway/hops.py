@@ -14,10 +14,8 @@ from collections.abc import Callable
 from typing import Final
 
 from trajectory_guard.core.tracking.tables import BoundedTable
-from trajectory_guard_collector.config.headers import VIA
 from trajectory_guard_collector.otlp.signals import Signal
 
-HEADER: Final = VIA
 _MAX_KNOWN: Final = 32
 _REMEMBERED_S: Final = 600.0
 _ID_CHARS: Final = 16
@@ -36,14 +34,14 @@ class Hops:
         self._before: dict[Signal, BoundedTable[str, float]] = {one: BoundedTable(_MAX_KNOWN) for one in Signal}
 
     def header(self, signal: Signal) -> str:
-        """Value of ``HEADER`` in forwarded requests of a signal."""
+        """Value of the header ``VIA`` in forwarded requests of a signal."""
         before = self._before[signal]
         while before and self._clock() - next(iter(before.values())) > _REMEMBERED_S:
             before.evict_oldest()
         return ",".join((self.own, *before))
 
     def comes_back(self, signal: Signal, header: str | None) -> bool:
-        """Whether this collector sent the request with this ``HEADER``; if not, records the collectors named in it."""
+        """Whether this collector sent the request with this header; if not, it records the collectors named in it."""
         if not header:
             return False
         named = header.split(",")[: _MAX_KNOWN + 1]

@@ -32,7 +32,7 @@ def build_exporters(
     Parameters:
         configs: configuration by name; the type is the part of the name before a slash.
         log: logs the replies of backends.
-        via: names the collectors that a request of a signal has passed, for the header ``hops.HEADER``.
+        via: names the collectors that a request of a signal has passed, for the header ``config.headers.VIA``.
         write: receives the lines of debug exporters.
 
     Raises:

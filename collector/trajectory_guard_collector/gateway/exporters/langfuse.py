@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trajectory_guard_collector.config.headers import basic
+from trajectory_guard.hidden import basic
 from trajectory_guard_collector.config.langfuse import LANGFUSE_PATHS, base_url
 from trajectory_guard_collector.config.models import Exporter as ExporterConfig
 from trajectory_guard_collector.gateway.exporters.otlp_http import OtlpHttpExporter

@@ -15,7 +15,7 @@ from google.rpc.status_pb2 import Status
 
 from trajectory_guard_collector.config.checks import without_secrets
 from trajectory_guard_collector.config.client_tls import channel_credentials
-from trajectory_guard_collector.config.headers import hidden_of
+from trajectory_guard_collector.config.headers import VIA, hidden_of
 from trajectory_guard_collector.config.models import Exporter as ExporterConfig
 from trajectory_guard_collector.gateway.exporters.base import (
     UNCLEAR_PATIENCE_S,
@@ -25,7 +25,6 @@ from trajectory_guard_collector.gateway.exporters.base import (
 )
 from trajectory_guard_collector.gateway.exporters.replies import one_line, read_reply
 from trajectory_guard_collector.gateway.grpc_options import milliseconds
-from trajectory_guard_collector.gateway.hops import HEADER
 from trajectory_guard_collector.otlp.signals import Batch, Signal
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
@@ -90,7 +89,7 @@ class OtlpGrpcExporter:
     async def export(self, batch: Batch) -> ExportResult:
         """Make one attempt. Raises as ``Exporter.export``."""
         via = self._via(batch.signal)
-        metadata = (*self._metadata, (HEADER, via)) if via else self._metadata
+        metadata = (*self._metadata, (VIA, via)) if via else self._metadata
         call = self._methods[batch.signal](batch.data, timeout=self._config.timeout_s, metadata=metadata)
         try:
             reply = await call

@@ -17,7 +17,7 @@ from trajectory_guard.backoff import parse_retry_after
 from trajectory_guard.hidden import Hidden
 from trajectory_guard_collector.config.checks import without_secrets
 from trajectory_guard_collector.config.client_tls import client_context
-from trajectory_guard_collector.config.headers import hidden_of
+from trajectory_guard_collector.config.headers import VIA, hidden_of
 from trajectory_guard_collector.config.models import Exporter as ExporterConfig
 from trajectory_guard_collector.gateway.exporters.base import (
     UNCLEAR_PATIENCE_S,
@@ -27,7 +27,6 @@ from trajectory_guard_collector.gateway.exporters.base import (
 )
 from trajectory_guard_collector.gateway.exporters.proxies import check_proxies
 from trajectory_guard_collector.gateway.exporters.replies import error_text, is_page, read_reply
-from trajectory_guard_collector.gateway.hops import HEADER
 from trajectory_guard_collector.otlp.signals import Batch, Signal
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
@@ -121,7 +120,7 @@ class OtlpHttpExporter:
         if self._client is None:
             raise RuntimeError(f"exporter {self.name} is not started")
         data, via = batch.data, self._via(batch.signal)
-        hops = {HEADER: via} if via else None
+        hops = {VIA: via} if via else None
         if self._gzip:
             # Off the loop: zlib lets other threads run, and a large batch takes milliseconds.
             data = await asyncio.to_thread(gzip.compress, data, _GZIP_LEVEL)

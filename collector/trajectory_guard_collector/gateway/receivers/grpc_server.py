@@ -16,10 +16,10 @@ from google.rpc.code_pb2 import Code
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.authentication import Authenticator
 from trajectory_guard_collector.config.checks import parse_endpoint
+from trajectory_guard_collector.config.headers import VIA
 from trajectory_guard_collector.config.models import GrpcReceiver
 from trajectory_guard_collector.errors import BadDataError, RefusedError, UnavailableError
 from trajectory_guard_collector.gateway.grpc_options import LARGEST, milliseconds
-from trajectory_guard_collector.gateway.hops import HEADER
 from trajectory_guard_collector.gateway.receivers.http_limits import RECEIVING_S
 from trajectory_guard_collector.gateway.receivers.request_handler import RequestHandler, count_request
 from trajectory_guard_collector.gateway.receivers.sockets import ipv6_reserved, listen
@@ -132,7 +132,7 @@ class GrpcServer:
                 raise UnauthenticatedError
             with self._handler.reading():
                 data = await self._read(context)
-            rejected = await self._handler.submit(signal, data, via=_header(context, HEADER))
+            rejected = await self._handler.submit(signal, data, via=_header(context, VIA))
         except RefusedError as refusal:
             return await self._refuse(context, refusal)
         except Exception:  # the service continues, and the sender keeps the batch, which UNKNOWN would make it drop

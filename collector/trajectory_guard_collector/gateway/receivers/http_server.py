@@ -19,9 +19,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trajectory_guard_collector.authentication import Authenticator, BearerAuth
+from trajectory_guard_collector.config.headers import VIA
 from trajectory_guard_collector.config.models import Cors, HttpReceiver
 from trajectory_guard_collector.errors import RefusedError, TooLargeError, UnavailableError
-from trajectory_guard_collector.gateway.hops import HEADER
 from trajectory_guard_collector.gateway.receivers.decoding import decompress, from_json
 from trajectory_guard_collector.gateway.receivers.http_limits import BoundedServer, HttpLimits
 from trajectory_guard_collector.gateway.receivers.request_handler import RequestHandler, count_request
@@ -124,7 +124,7 @@ class HttpServer:
             encoding = encoding_of(request.headers.get("content-type", ""))
             with self._handler.reading(_declared(request)):
                 data = await self._decode(signal, encoding, request)
-            rejected = await self._handler.submit(signal, data, via=request.headers.get(HEADER))
+            rejected = await self._handler.submit(signal, data, via=request.headers.get(VIA))
         except RefusedError as refusal:
             return refused(refusal, encoding)
         except ClientDisconnect:  # the client disconnected or was too slow, and does not read the reply

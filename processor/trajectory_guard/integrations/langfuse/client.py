@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 import json
-from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -23,7 +22,7 @@ from typing import Any, Final, NamedTuple
 from trajectory_guard.backoff import parse_retry_after
 from trajectory_guard.errors import PortableError
 from trajectory_guard.extras import install
-from trajectory_guard.hidden import Hidden
+from trajectory_guard.hidden import Hidden, credentials
 from trajectory_guard.integrations.langfuse.scores import LangfuseScore
 
 CLOUD: Final = "https://cloud.langfuse.com"
@@ -99,9 +98,8 @@ class Connection(NamedTuple):
 
     def hide(self, text: str) -> str:
         """A text without the keys and the values of headers, which a library or a server may repeat."""
-        keys = f"{self.public_key}:{self.secret_key}".encode()
-        secrets = (self.public_key, self.secret_key, b64encode(keys).decode(), *self.headers.values())
-        return Hidden(secrets).hide(text)
+        keys = (self.public_key, self.secret_key)
+        return Hidden([*keys, credentials(*keys), *self.headers.values()]).hide(text)
 
 
 class SendOutcome(NamedTuple):
