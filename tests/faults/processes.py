@@ -269,10 +269,17 @@ class Rotel(_Process):
 
     def tags(self) -> Iterator[tuple[str, dict[str, str]]]:
         """Each span taken: its id, and what the guard has written on it, as rotel prints it."""
-        for part in re.split(rb"\nSpan #\d+(?=\n)", self.log.read_bytes())[1:]:
+        for part in self._spans():
             found = re.search(_ID, part)
             if found:
-                yield found[1].decode(), {key.decode(): value.decode() for key, value in re.findall(_TAG, part)}
+                yield found[1].decode(), _tags_in(part)
+
+    def guard_spans(self) -> Iterator[dict[str, str]]:
+        """The attributes of each span that is the guard's own."""
+        yield from (_tags_in(part) for part in self._spans() if not re.search(_ID, part))
+
+    def _spans(self) -> list[bytes]:
+        return re.split(rb"\nSpan #\d+(?=\n)", self.log.read_bytes())[1:]
 
     def wait_for(self, ids: set[str], timeout_s: float) -> None:
         """Return once every one of these spans was taken."""
@@ -280,6 +287,10 @@ class Rotel(_Process):
         while missing := ids - self.ids().keys():
             assert time.monotonic() < end, f"{len(missing)} of {len(ids)} spans are lost"
             time.sleep(0.1)
+
+
+def _tags_in(span: bytes) -> dict[str, str]:
+    return {key.decode(): value.decode() for key, value in re.findall(_TAG, span)}
 
 
 def is_listening(port: int) -> bool:
