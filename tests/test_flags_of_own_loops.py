@@ -274,6 +274,26 @@ def test_a_stop_by_hand_ends_one_request_and_not_those_after_it(tracer: Any) -> 
         assert taken() == "STOP"
 
 
+def test_a_question_whose_tools_are_called_within_it_asks_for_itself(provider: TracerProvider) -> None:
+    """google-genai calls the tools in the span of the model call, so that questions side by side are like agents."""
+    genai = provider.get_tracer("opentelemetry.instrumentation.google_genai")
+    asked = {"gen_ai.operation.name": "generate_content", "gen_ai.conversation.id": CONVERSATION}
+    with provider.get_tracer("app").start_as_current_span("request"):
+        stuck, healthy = (genai.start_span("generate_content gemini", attributes=asked) for _ in range(2))
+        seen: dict[str, list[str]] = {"stuck": [], "healthy": []}
+        for number in range(8):
+            with inside(stuck):
+                search_in_vain(genai)
+            with inside(healthy):
+                seen["healthy"].append(taken())
+                call(genai, "price", f"{number * 7} EUR", item=number)
+            with inside(stuck):
+                seen["stuck"].append(taken())
+        assert set(seen["healthy"]) == {"OBSERVE"}
+        assert seen["stuck"].count("N") == 1
+        assert seen["stuck"][-1] == "STOP"
+
+
 @pytest.mark.parametrize("around", ["the agent's span", "a span that names nothing", "no span"])
 @pytest.mark.parametrize("late", [False, True], ids=["in the request", "after its last question"])
 def test_a_stop_by_hand_ends_one_request_however_it_is_traced(tracer: Any, around: str, late: bool) -> None:

@@ -387,10 +387,15 @@ def _graph_of(span: SpanView, table: DialectTable) -> str:
 
 
 def nearest_instance(spans: Sequence[SpanView], table: DialectTable) -> tuple[SpanView, str] | None:
-    """The first of ``spans``, nearest first, that stands for an agent instance, and its label; None if none does."""
-    in_graph = None
+    """The first of ``spans``, nearest first, that stands for an agent instance, and its label; None if none does.
+
+    Without an agent it is the span of a model call that holds the tool calls, as in ``instance_of``.
+    """
+    in_graph = question = None
     for one in spans:
         label = _own_label(one, table)
+        if label is None and question is None and one.scope in table.question_scopes:
+            question = one, one.span_id
         if in_graph is not None:
             if label is _IN_TOOL:
                 return in_graph, in_graph.span_id
@@ -399,7 +404,7 @@ def nearest_instance(spans: Sequence[SpanView], table: DialectTable) -> tuple[Sp
             in_graph = one
         elif label is not None and label is not _IN_TOOL:
             return one, label or _resumed(one, spans, table)
-    return None
+    return question
 
 
 def called_by_tool(ancestors: Iterable[SpanView], table: DialectTable) -> bool:
