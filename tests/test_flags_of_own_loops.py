@@ -13,6 +13,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import Span, TracerProvider
 
 from trajectory_guard import TrajectoryGuardProcessor, instrument, runtime, shared_board, uninstrument
+from trajectory_guard.entries import MAX_INSTANCES
 from trajectory_guard.store import FlagBoard
 
 CONVERSATION = "conversation-1"
@@ -272,6 +273,21 @@ def test_a_stop_by_hand_ends_one_request_and_not_those_after_it(tracer: Any) -> 
         call(tracer, "price", "21 EUR", item=3)
     with tracer.start_as_current_span("request"):
         assert taken() == "STOP"
+
+
+def test_a_loop_between_agents_keeps_its_flag_however_many_instances_take_part(tracer: Any) -> None:
+    seen = []
+    with tracer.start_as_current_span("request"):
+        for _ in range(3 * MAX_INSTANCES):
+            for name, tool in (("writer", "read_draft"), ("critic", "read_guide")):
+                with inside(agent(tracer, name), ends=True):
+                    call(tracer, tool, "Write short sentences, and use the active voice throughout.")
+            seen.append(str(shared_board().read(CONVERSATION).level))
+    assert [one for one, before in zip(seen, ["", *seen], strict=False) if one != before] == [
+        "OBSERVE",
+        "NUDGE",
+        "STOP",
+    ]
 
 
 def test_a_question_whose_tools_are_called_within_it_asks_for_itself(provider: TracerProvider) -> None:

@@ -55,7 +55,7 @@ class Branches:
         if entry is None or entry.stopped_at is None or entry.stopped_at[0] != newest:
             return
         with entry.lock:
-            flag = entry.flag(entry.stopped_at[1].run)
+            flag = entry.flag_to_raise(entry.stopped_at[1].run)
             flag.pending = flag.last = entry.stopped_at[1]
 
     def turn_in(self, trajectory_id: str, instance: str) -> str | None:

@@ -208,10 +208,12 @@ class Entry(RestingState):
         self.cursors_saved: BoundedTable[str, str] = BoundedTable(MAX_INSTANCES)
 
     def flag(self, run: str) -> RunFlag:
-        """The flag of a run, created if it is missing."""
-        flag = self.flags.get(run)
-        if flag is None:
-            flag = self.flags[run] = RunFlag()
+        """The flag of a run, to be read; one that is not kept if none was raised."""
+        return self.flags.get(run) or RunFlag()
+
+    def flag_to_raise(self, run: str) -> RunFlag:
+        """The flag of a run, created if it is missing: those that were raised last are kept."""
+        flag = self.flags[run] = self.flag(run)
         return flag
 
     def flag_due(self, run: str, asked_in: str, *, take: bool) -> RunFlag:

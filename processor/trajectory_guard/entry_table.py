@@ -101,7 +101,7 @@ class EntryTable:
         entry = self.find(trajectory_id)
         if entry is not None:
             with entry.lock:
-                entry.flag(verdict.run).put_back(verdict)
+                entry.flag_to_raise(verdict.run).put_back(verdict)
 
     def repeats_model_call(self, trajectory_id: str) -> bool:
         """Whether an agent of the trajectory repeats a model call, without a tool call in between."""

@@ -258,7 +258,7 @@ class FlagBoard(QualityScores):
         if verdict.recovered:
             self.counts["recoveries"] += 1
         if verdict.detections:
-            flag = entry.flag(verdict.run)
+            flag = entry.flag_to_raise(verdict.run)
             self._count(flag.last, verdict)
             flag.raise_for(verdict)
         return verdict
