@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from trajectory_guard.between import Given
 from trajectory_guard.core.calls import RECENT_CALLS, CallRecord, call_key, has_recovered, without_id
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.hand_flag import HandFlag
@@ -160,16 +161,17 @@ class Entry(RestingState):
         left_to_gates: calls of several graph runs of one trace were in it: their spans count for none of them.
         discarded: steps that were counted and then removed, to be read again from the messages.
         talks: a gate compares the answers of an agent that is called again and again; spans of these calls add nothing.
+        given: what agents were given to read.
         cursor: the trajectory's cursor, None if none is kept; cursors_saved: digest of the snapshot saved last by agent
             instance.
     """
 
     __slots__ = (
         "awaiting_state", "begun", "by_hand", "call_runs", "calls", "cursor", "cursors_saved", "discarded", "ended",
-        "flags", "gates", "hand_taken", "hands", "in_turn", "interrupted", "left_to_gates", "lossy", "message_calls",
-        "message_steps", "message_tools", "numbered_alike", "quality", "read_calls", "recent", "remote_hands",
-        "replay", "reported", "requested", "room", "saved_index", "stating", "stopped_at", "talks", "trajectory_id",
-        "turns_read",
+        "flags", "gates", "given", "hand_taken", "hands", "in_turn", "interrupted", "left_to_gates", "lossy",
+        "message_calls", "message_steps", "message_tools", "numbered_alike", "quality", "read_calls", "recent",
+        "remote_hands", "replay", "reported", "requested", "room", "saved_index", "stating", "stopped_at", "talks",
+        "trajectory_id", "turns_read",
     )  # fmt: skip
 
     def __init__(self, state: TrajectoryState) -> None:
@@ -181,13 +183,13 @@ class Entry(RestingState):
         self.recent: tuple[CallRecord, ...] = ()
         self.replay: list[StepRecord] | None = []
         self.lossy = True
-        self.numbered_alike = False
         self.message_steps = Ring(_CALL_IDS)
         self.message_calls = Ring(_CALL_IDS)
         self.message_tools: frozenset[str] = frozenset()
         self.requested: tuple[str, tuple[str, ...]] = ("", ())
         self.in_turn: tuple[str, int] = ("", 0)
         self.turns_read: tuple[str, ...] = ()
+        self.given = Given()
         self.begun: BegunAnew | None = None
         self.stopped_at: tuple[str, Verdict] | None = None
         self.read_calls: tuple[ReadCall, ...] = ()
@@ -200,10 +202,9 @@ class Entry(RestingState):
         self.hand_taken: tuple[HandFlag, str] | None = None
         self.ended = ""
         self.interrupted: CallRecord | None = None
-        self.hands = self.remote_hands = 0
         self.quality: TrajectoryQuality | None = None
-        self.reported = self.discarded = 0
-        self.talks = self.left_to_gates = False
+        self.hands = self.remote_hands = self.reported = self.discarded = 0
+        self.talks = self.left_to_gates = self.numbered_alike = False
         self.cursor: Cursor | None = None
         self.cursors_saved: BoundedTable[str, str] = BoundedTable(MAX_INSTANCES)
 
@@ -309,8 +310,8 @@ class Entry(RestingState):
         return step._replace(run=instance or None, asked=None)
 
     def mark_gated(self, label: str, stoppable: bool) -> None:
-        """Record that a gate delivers the nudges of a run."""
-        if (run := self.state.runs.get(label)) is not None:
+        """Record that a gate delivers the nudges of a run, and of the loop between agents."""
+        for run in filter(None, (self.state.runs.get(label), self.state.relay)):
             run.gated, run.stoppable = True, stoppable
 
     def adopt_run(self, spans_run: str, label: str, run: GateRun) -> bool:

@@ -19,6 +19,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from trajectory_guard.between import flag_for_gate
 from trajectory_guard.branches import Branches
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.calls import CallRecord, call_key, is_fuller, reported, truncate_for_replay, with_report
@@ -340,7 +341,7 @@ class FlagBoard(QualityScores):
             label = run if run is not None else entry.state.current
             entry.flags.pop(label, None)
             self.engine.reset_episode(entry.state, label)
-            entry.by_hand = None
+            entry.by_hand = entry.state.relay = None
 
     def stopped(self, trajectory_id: str, run: str) -> None:
         """End a run that a gate stopped: the next run of the trajectory begins without an episode."""
@@ -437,7 +438,7 @@ class FlagBoard(QualityScores):
         with entry.lock:
             state = entry.state
             label, asked_in = (run, None) if run is not None else self.caller_of(state)
-            flag = entry.flag(label) if asked_in is None else entry.flag_due(label, asked_in, take=take)
+            flag = flag_for_gate(entry, label) if asked_in is None else entry.flag_due(label, asked_in, take=take)
             verdict = (flag.nudge or flag.pending) if take else flag.pending
             level = verdict.level if verdict is not None else Level.OBSERVE
             hand = entry.by_hand

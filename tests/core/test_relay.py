@@ -11,6 +11,7 @@ from tests.helpers import REPLACES_CODE, evaluate, record
 from trajectory_guard.core.detectors import PingPong
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
+from trajectory_guard.core.state import MAX_RUNS
 from trajectory_guard.core.steps import StepRecord, Usage
 
 RELAY = (("writer", "ask_critic"), ("critic", "ask_writer"))
@@ -271,3 +272,41 @@ def test_other_work_in_each_lap_is_work_although_it_is_only_acknowledged(form: s
 )
 def test_the_same_work_and_mere_words_in_each_lap_are_none(tool: str, args: Any) -> None:
     assert "N" in outline(evaluate(handed_round(tool, args, "ok")))
+
+
+def in_vain(count: int, *, says: bool, same: bool = True) -> list[StepRecord]:
+    """One agent whose visits all find nothing; ``says``: somebody writes an answer before each."""
+    usage = Usage(answers=1) if says else None
+    steps = [
+        record("search", {"query": "x" if same else f"item {at}"}, "No results found.", outcome="empty", t=1.0 + at,
+               agent="researcher", run=f"researcher {at}")
+        for at in range(count)
+    ]  # fmt: skip
+    return [step._replace(usage=usage) for step in steps]
+
+
+@pytest.mark.parametrize(("says", "first"), [(True, 9), (False, 17)])
+def test_an_agent_that_finds_nothing_whenever_it_is_called_is_nudged(says: bool, first: int) -> None:
+    """Not stopped: instances that are called side by side, each for other work, may look the same."""
+    verdicts = evaluate(in_vain(200, says=says))
+    seen = outline(verdicts)
+    assert seen.index("N") == first
+    assert "S" not in seen
+    found = verdicts[first]
+    assert found is not None
+    assert found.detections[0].rule == "empty_visits"
+    assert found.reason == f"researcher has made the same calls {first} times and found nothing."
+    assert one_by_one(in_vain(200, says=says)) == verdicts
+
+
+def test_visits_in_vain_that_ask_for_something_else_are_left_alone() -> None:
+    assert outline(evaluate(in_vain(60, says=True, same=False))).strip(".") == ""
+
+
+def test_the_user_turn_of_the_agent_at_the_top_outlives_many_instances() -> None:
+    state = Engine().new_state("t")
+    state.begin_turn("", "question")
+    for number in range(2 * MAX_RUNS):
+        state.begin_turn(f"worker {number}", "task")
+    assert state.turns[""] == "question"
+    assert len(state.turns) == MAX_RUNS

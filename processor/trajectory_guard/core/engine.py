@@ -212,7 +212,7 @@ class Engine:
             visit = state.visit
             if step.agent_id:
                 visit, ended = advance(visit, step, evaluated[1], label, state.index)
-            if ended is not None and self._laps and ended.agent != step.agent_id:  # to itself, nobody hands over
+            if ended is not None and self._laps and (ended.empty or ended.agent != step.agent_id):  # hands to another
                 agents = self._relay_of(state, ended, step)
                 before.keep(agents)
                 lap = self._evaluate(state, agents, ended.record(step), None, likely=True)
@@ -298,7 +298,7 @@ class Engine:
         label = scope.label_of(AGENTS, state.turns.get(""))
         run = state.relay
         pause = run is not None and 0.0 < run.last_end <= step.timestamp - self.settings.slow_gap_s
-        if run is None or run.label != label or pause or begins_request(run.trace_id, ended, step):
+        if run is None or run.label != label or pause or begins_request(run.trace_id, ended, step, state.turns):
             return Run(label, state.capacity, relay_detectors())
         return run
 
@@ -446,7 +446,7 @@ class Engine:
 
     def delivered(self, state: TrajectoryState, label: str) -> None:
         """Record that a gate delivered the nudge to the agent of this run; the ladder counts from this step."""
-        run = state.runs.get(label)
+        run = state.run_named(label)
         if run is not None:
             ladder_policy.delivered(run.ladder)
 

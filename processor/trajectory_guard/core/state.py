@@ -102,8 +102,8 @@ class TrajectoryState:
     def begin_turn(self, instance: str, turn: str) -> None:
         """Record the new user turn of an agent instance. Calls refused in an earlier turn may be made again."""
         self.turns = {**{key: known for key, known in self.turns.items() if key != instance}, instance: turn}
-        if len(self.turns) > MAX_RUNS:
-            del self.turns[next(iter(self.turns))]
+        if len(self.turns) > MAX_RUNS:  # that of the agent at the top is the turn of all
+            del self.turns[next(filter(None, self.turns))]
         if not instance:
             self.denied = {}
 
@@ -183,6 +183,8 @@ class TrajectoryState:
         self.runs[new_label] = run
         if self.current == label:
             self.current = new_label
+        if self.visit is not None and self.visit.run == label:
+            self.visit = self.visit._replace(run=new_label)
         self.denied = {
             call: tuple((new_label if one == label else one, at) for one, at in refusals)
             for call, refusals in self.denied.items()
@@ -191,6 +193,11 @@ class TrajectoryState:
             denied = self.denied
             self.begin_turn(instance, turn)
             self.denied = denied
+
+    def run_named(self, label: str) -> Run | None:
+        """A run by its label, or the run of the visits of agents by its own; None if it is unknown."""
+        relay = self.relay
+        return relay if relay is not None and relay.label == label else self.runs.get(label)
 
     def enter_run(self, run: Run) -> Run | None:
         """Make a run the newest; beyond ``MAX_RUNS`` the run that was idle longest is evicted.

@@ -50,6 +50,12 @@ def newest_delivery(messages: Sequence[Any]) -> bool | None:
     return _delivers(messages, len(messages)) if last is not None and is_answer(last) else None
 
 
+def texts_given(messages: Sequence[Any]) -> list[str]:
+    """What agents and persons have said in the newest messages: answers and questions, no calls and no results."""
+    said = [one for one in messages[-_MAX_COMPARED:] if is_answer(one) or is_of_person(one)]
+    return [text for one in said if not is_guard_message(one) and (text := content_text(one.content)[:MAX_CHARS])]
+
+
 def _delivers(messages: Sequence[Any], position: int) -> bool | None:
     """Whether the hand-over at ``position`` (or the one to come, behind the last message) brings something.
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from opentelemetry import trace
 
+from trajectory_guard.between import is_between
 from trajectory_guard.by_hand import CLOSING
 from trajectory_guard.callbacks import Intervention, notify, text_of
 from trajectory_guard.config import GuardConfig, is_disabled
@@ -35,7 +36,7 @@ from trajectory_guard.gates.branches import (
     saved_state,
     with_summaries_marked,
 )
-from trajectory_guard.gates.deliveries import deliveries, newest_delivery
+from trajectory_guard.gates.deliveries import deliveries, newest_delivery, texts_given
 from trajectory_guard.gates.messages import (
     calls_before_nudges,
     is_answer,
@@ -315,6 +316,8 @@ class Gate:
             said = said_again(messages, trajectory, time.time())
         self.board.note_talk(trajectory, talks=bool(said))
         verdicts += (self.board.observe(step._replace(run=instance or None, turn=turn)) for step in said)
+        if steps:
+            self.board.note_given(trajectory, run, texts_given(messages), [*requested_in_turn(messages)])
         if not steps:
             began = status.get("run") not in (None, run)
             self.board.follow_model_calls(
@@ -435,7 +438,8 @@ class Gate:
             return NOTHING
         if flag.by_hand is None:  # the person's own words stay, and are no nudge on the ladder
             text = text_of(text_given(self.config.nudge_text, verdict), verdict, text, self.board.counts)
-            self.board.delivered(trajectory, verdict.run if is_advice(verdict) else run)
+            of_others = is_advice(verdict) or (is_between(verdict.run) and not flag.remote)
+            self.board.delivered(trajectory, verdict.run if of_others else run)
         return Delivery(Level.NUDGE, nudge=text)
 
     def _stop(
@@ -481,6 +485,8 @@ def _may_stop(run: str, flag: Flag, messages: Sequence[Any], status: Mapping[str
     """Whether a stop may be carried out: by a person, or after a nudge that the messages of this run hold."""
     if flag.by_hand is not None or status.get("nudged_run") == run:
         return True
+    if flag.verdict is not None and is_between(flag.verdict.run) and not flag.remote:
+        return True  # another agent was nudged, or the board would not ask for a stop
     return was_nudged(messages, status.get("advice_digests") or ())
 
 

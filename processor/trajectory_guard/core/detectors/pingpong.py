@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.detectors.base import TYPE_IV, DetectionResult, Detector
 from trajectory_guard.core.fingerprints import Symbol, digest64, text_bytes, text_digest
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import is_acknowledgement
-from trajectory_guard.core.steps import SUCCESS, Certainty, StepRecord, Usage, weakest
+from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS, Certainty, StepRecord, Usage, weakest
 from trajectory_guard.core.text import clip_middle
 from trajectory_guard.core.tools import HANDOFF, is_handoff, receiver_of
 
@@ -25,6 +26,9 @@ _LAPS: Final = 3
 _HANDOFF_LAPS: Final = 3
 _SPOKEN_VISITS: Final = 64
 """So many visits may repeat while agents write answers in between: what they look up is the same for each new draft."""
+_EMPTY_VISITS: Final = 8
+_UNHEARD: Final = 2
+"""Factor for visits without a sign of an answer in between: the instances may work side by side, each on its own."""
 _MAX_NAME_CHARS: Final = 64
 _MAX_NAMES: Final = 4
 _MASK: Final = (1 << 63) - 1
@@ -37,7 +41,8 @@ class PingPong(Detector):
     hand-offs that bring new text stay quiet. The calls of one model turn form one element of the cycle whatever
     their order, and a period of one is stutter, not ping-pong. Half a lap beyond the second has half the confidence,
     the third complete lap all of it. A lap proves no more than its weakest step: look and wait is a cycle, too. Agents
-    that write an answer in each lap are nudged only, for 64 visits.
+    that write an answer in each lap are nudged only, for 64 visits. One agent that others only talk to is no cycle: it
+    is nudged once eight visits have found nothing with the same calls, or sixteen if no answer was seen in between.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> lap = [
@@ -54,7 +59,7 @@ class PingPong(Detector):
     """
 
     name: ClassVar[str] = "pingpong"
-    rules: ClassVar[tuple[str, ...]] = ("cycle",)
+    rules: ClassVar[tuple[str, ...]] = ("cycle", "empty_visits")
     loop_type: ClassVar[str] = TYPE_IV
     weight: ClassVar[float] = 1.5
     advice: ClassVar[tuple[str, ...]] = (
@@ -63,7 +68,7 @@ class PingPong(Detector):
         "Accept the current result, or ask a person to decide.",
     )
     recommendation: ClassVar[str] = "Check the hand-off rules: no participant owns the decision."
-    thresholds: ClassVar[Mapping[str, int]] = {"laps": _LAPS}
+    thresholds: ClassVar[Mapping[str, int]] = {"laps": _LAPS, "empty_visits": _EMPTY_VISITS}
     __slots__ = ("closed", "current", "matched", "of_agents", "proofs", "spoke_at", "tools")
 
     def __init__(self, *, of_agents: bool = False) -> None:
@@ -110,8 +115,10 @@ class PingPong(Detector):
 
     def _longest(self, seen: Observation) -> DetectionResult | None:
         closed = self.closed
-        if self.current < 0 or closed[-1] == self.current:
-            return None  # partly unknown, or a period of one
+        if self.current < 0:
+            return None  # partly unknown
+        if closed[-1] == self.current:
+            return self._empty_visits(seen) if self.of_agents and seen.outcome == EMPTY else None
         for period in range(2, len(closed) + 1):
             if closed[-period] == self.current:
                 run = (self.matched[period - 1] if self.matched else 0) + 1
@@ -134,9 +141,21 @@ class PingPong(Detector):
             names=self.tools[-period:], period=period, varied=True, only_nudge=may_work,
         )  # fmt: skip
 
+    def _empty_visits(self, seen: Observation) -> DetectionResult | None:
+        """One agent whose visits all made the same calls and found nothing. The work may be another one each time."""
+        visits = (self.matched[0] if self.matched else 0) + 2
+        if visits < _EMPTY_VISITS * (1 if self.spoke_at == seen.index else _UNHEARD):
+            return None
+        return self.found(
+            seen, 1.0, "empty_visits", Certainty.LIKELY, count=visits, first_step=max(0, seen.index + 1 - visits),
+            names=self.tools[-1:], period=1, only_nudge=True,
+        )  # fmt: skip
+
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
         """The tools of a lap, and the number of laps."""
+        if found.rule == "empty_visits":
+            return f"{clip_middle(found.names[0])} has made the same calls {found.count} times and found nothing."
         tools = " → ".join(map(clip_middle, found.names))
         if found.period > 1 and len(set(found.names)) == 1:
             tools = f"of {clip_middle(found.names[0])} with {found.period} arguments in turn"
@@ -295,6 +314,7 @@ class Visit(NamedTuple):
         named: digests of the short texts that the last step was given: the next agent may be among them.
         trace: trace id of the last step, None if unknown.
         spoke: an agent, this one or the one before, has written an answer.
+        empty: each step failed or found nothing.
     """
 
     run: str
@@ -307,6 +327,7 @@ class Visit(NamedTuple):
     named: tuple[str, ...] = ()
     trace: str | None = None
     spoke: bool = False
+    empty: bool = False
 
     def extended(self, seen: Observation) -> Visit:
         """The visit extended by one step."""
@@ -317,7 +338,7 @@ class Visit(NamedTuple):
         named = names_in(seen) if self.first else ()  # before the second visit there is one agent
         return Visit(
             self.run, self.agent, self.first, calls, results, brought_new, _deed(seen), named, seen.step.trace_id,
-            self.spoke or has_spoken,
+            self.spoke or has_spoken, self.empty and _found_nothing(seen),
         )  # fmt: skip
 
     def record(self, step: StepRecord) -> StepRecord:
@@ -328,13 +349,13 @@ class Visit(NamedTuple):
         handed = not self.brought_new and (self.last == 2 or name_digest(step.agent_id or "") in self.named)
         return StepRecord(
             step.step_id, step.trajectory_id, HANDOFF if handed else self.agent, self.calls or None,
-            self.results or None, SUCCESS, agent_id=self.agent, evidence=step.evidence, timestamp=step.timestamp,
-            usage=_ANSWERED if self.spoke else None,
+            self.results or None, EMPTY if self.empty else SUCCESS, agent_id=self.agent, evidence=step.evidence,
+            timestamp=step.timestamp, usage=_ANSWERED if self.spoke else None,
         )  # fmt: skip
 
     def to_plain(self) -> list[Any]:
-        """All fields, JSON-able; the last one only if it holds."""
-        return list(self if self.spoke else self[:-1])
+        """All fields, JSON-able; the last two only as far as they hold."""
+        return list(self if self.empty else self[:-1] if self.spoke else self[:-2])
 
     @classmethod
     def from_plain(cls, plain: Sequence[Any]) -> Visit:
@@ -347,6 +368,10 @@ def _deed(seen: Observation) -> int:
     if is_handoff(seen.step.tool_name) and not seen.delivers:
         return 2
     return int(seen.progress or seen.may_be_new)
+
+
+def _found_nothing(seen: Observation) -> bool:
+    return seen.outcome == EMPTY or seen.outcome == ERROR or seen.signature is not None
 
 
 def _has_answered(step: StepRecord) -> bool:
@@ -378,11 +403,14 @@ def advance(
     begun = Visit(
         label, step.agent_id, index, seen.call.hex(), seen.result.hex(), brought_new=_has_answered(seen.step),
         last=_deed(seen), named=names_in(seen) if index else (), trace=step.trace_id, spoke=_has_spoken(step),
+        empty=_found_nothing(seen),
     )  # fmt: skip
     return begun, visit
 
 
-def begins_request(handed_over_in: str | None, ended: Visit, step: StepRecord) -> bool:
+def begins_request(
+    handed_over_in: str | None, ended: Visit, step: StepRecord, turns: Mapping[str, str] = MappingProxyType({})
+) -> bool:
     """Whether a step begins another request: agents handed over within one trace, and the step is in another trace.
 
     Where each agent has a trace of its own (agents in several services), another trace says nothing. While the steps
@@ -391,7 +419,11 @@ def begins_request(handed_over_in: str | None, ended: Visit, step: StepRecord) -
     Parameters:
         handed_over_in: the trace of the last hand-over in which both agents had the same trace, None before the first.
         ended: the visit before the step.
+        turns: user turns by agent instance. That of the agent at the top has a run of its own; where it is unknown, the
+            turn that the step names decides: the agent before answered another message.
     """
+    if step.turn is not None and "" not in turns:
+        return not ended.run.endswith(f"/{step.turn}")
     if step.asked is not None and ended.run.endswith(f"/{step.asked}"):
         return False
     return handed_over_in is not None and handed_over_in == ended.trace != step.trace_id

@@ -1,0 +1,197 @@
+"""Agents that are graphs of their own, and hand the work on: each is new whenever it is called, the loop is between them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.tools import BaseTool, StructuredTool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.types import Command, Send
+
+from trajectory_guard import LoopDetectedError, TrajectoryGuardMiddleware, apply_guard
+from trajectory_guard.cli.demo.scripted import ScriptedChatModel
+from trajectory_guard.gates.messages import is_guard_message
+from trajectory_guard.store import FlagBoard
+
+from .agents import calls, new_board, outline, thread
+
+ROUNDS = 30
+LIMIT = {"recursion_limit": 200}
+DRAFT = "The draft has five chapters, and chapter three is still missing."
+REVIEW = "The reviewer asks for chapter three before anything else is done."
+Builder = StateGraph[Any, Any, Any, Any]
+Says = Callable[[int], str]
+
+
+def a_tool(name: str, answer: str) -> BaseTool:
+    return StructuredTool.from_function(lambda subject: answer, name=name, description=name, args_schema=_SUBJECT)
+
+
+_SUBJECT = {"type": "object", "properties": {"subject": {"type": "string"}}, "required": ["subject"]}
+
+
+def an_agent(name: str, looks_up: BaseTool, says: Says, middleware: Sequence[Any] = ()) -> Any:
+    """An agent that looks something up and then says something, each time it is called."""
+    turns = itertools.count()
+
+    def policy(messages: Any, _: int) -> AIMessage:
+        if messages[-1].type == "tool":
+            return AIMessage(says(next(turns)), name=name)
+        return calls(messages, (looks_up.name, {"subject": "chapters"}))
+
+    return create_agent(ScriptedChatModel(policy=policy), [looks_up], name=name, middleware=middleware)
+
+
+def ring(agents: dict[str, Any], rounds: int = ROUNDS) -> Builder:
+    """Agents that share the messages, and are called in turn."""
+    builder, names = StateGraph(MessagesState), list(agents)
+    for name, agent in agents.items():
+        builder.add_node(name, agent)
+    builder.add_edge(START, names[0])
+    for name, other in itertools.pairwise(names):
+        builder.add_edge(name, other)
+
+    def goes_on(state: Any) -> str:
+        asked = [at for at, one in enumerate(state["messages"]) if one.type == "human" and not is_guard_message(one)]
+        return END if sum(one.type == "tool" for one in state["messages"][asked[-1] :]) >= rounds else names[0]
+
+    builder.add_conditional_edges(names[-1], goes_on, [names[0], END])
+    return builder
+
+
+def same(_: int) -> str:
+    return "Please go on with chapter three."
+
+
+def new(turn: int) -> str:
+    return f"Here is version {turn}, with {turn * 17} more words."
+
+
+@pytest.fixture(params=["apply_guard", "middleware"])
+def guarded(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """A graph of these agents, guarded in one way or the other."""
+
+    def build(make: Callable[..., dict[str, Any]], rounds: int = ROUNDS, **options: Any) -> Any:
+        board: FlagBoard = new_board()
+        saver = InMemorySaver() if options else None
+        if request.param == "apply_guard":
+            return apply_guard(ring(make(), rounds), board=board, **options).compile(checkpointer=saver)
+        middleware = [TrajectoryGuardMiddleware(board=board, **options)]
+        return ring(make(middleware), rounds).compile(checkpointer=saver)
+
+    return build
+
+
+def writer_and_critic(says: Says) -> Callable[..., dict[str, Any]]:
+    def make(middleware: Sequence[Any] = ()) -> dict[str, Any]:
+        return {
+            "writer": an_agent("writer", a_tool("read_draft", DRAFT), says, middleware),
+            "critic": an_agent("critic", a_tool("get_review", REVIEW), says, middleware),
+        }
+
+    return make
+
+
+@pytest.mark.parametrize("config", [LIMIT, thread(**LIMIT)], ids=["no thread id", "thread id"])
+def test_work_that_goes_round_in_the_same_words_is_nudged_and_stopped(guarded: Any, config: Any) -> None:
+    messages = guarded(writer_and_critic(same)).invoke({"messages": [HumanMessage("Write it.")]}, config)["messages"]
+    seen = outline(messages)
+    assert seen.count("N") == 2
+    assert seen.index("N") < seen.rindex("N") < seen.index("S")
+
+
+def test_new_words_in_each_round_are_work_and_lead_to_nudges_only(guarded: Any) -> None:
+    messages = guarded(writer_and_critic(new)).invoke({"messages": [HumanMessage("Write it.")]}, LIMIT)["messages"]
+    assert "N" in outline(messages)
+    assert "S" not in outline(messages)
+
+
+def test_the_next_request_of_the_thread_begins_anew(guarded: Any) -> None:
+    graph = guarded(writer_and_critic(same), 8)
+    for number in range(4):
+        task = {"messages": [HumanMessage(f"Write number {number}.")]}
+        before = len(graph.get_state(thread()).values["messages"]) if graph.checkpointer and number else 0
+        seen = outline(graph.invoke(task, thread(**LIMIT))["messages"][before:])
+        assert "S" not in seen
+        assert seen.count("N") <= 1
+
+
+def test_the_stop_of_agents_may_be_an_error(guarded: Any) -> None:
+    graph = guarded(writer_and_critic(same), on_stop="raise")
+    with pytest.raises(LoopDetectedError) as raised:
+        graph.invoke({"messages": [HumanMessage("Write it.")]}, thread(**LIMIT))
+    assert raised.value.payload["types"] == ["TYPE_IV_PINGPONG"]
+
+
+def test_a_person_may_let_the_agents_go_on(guarded: Any) -> None:
+    graph = guarded(writer_and_critic(same), on_stop="interrupt")
+    first = graph.invoke({"messages": [HumanMessage("Write it.")]}, thread(**LIMIT))
+    assert first["__interrupt__"]
+    done = sum(one.type == "tool" for one in graph.get_state(thread()).values["messages"])
+    second = graph.invoke(Command(resume="continue"), thread(**LIMIT))
+    assert sum(one.type == "tool" for one in second["messages"]) > done + 4
+
+
+def researcher_and_critic(middleware: Sequence[Any] = ()) -> dict[str, Any]:
+    vain = an_agent("researcher", a_tool("search", "No results found."), lambda turn: f"Nothing, {turn}", middleware)
+    remarks = itertools.count()
+
+    def critic(_: Any) -> dict[str, Any]:
+        return {"messages": [AIMessage(f"Please try again, remark {next(remarks)}.", name="critic")]}
+
+    return {"researcher": vain, "critic": critic}
+
+
+def test_an_agent_that_finds_nothing_whenever_it_is_called_is_nudged(guarded: Any) -> None:
+    """The others only talk, so that nobody hands over to it; a stop is for the person who reads the answers."""
+    messages = guarded(researcher_and_critic).invoke({"messages": [HumanMessage("Find it.")]}, LIMIT)["messages"]
+    assert 2 <= outline(messages).count("N") <= 3
+    assert "S" not in outline(messages)
+    assert "researcher has made the same calls" in next(one.content for one in messages if "same calls" in one.content)
+
+
+@pytest.mark.parametrize("at_once", [1, None], ids=["one after the other", "at the same time"])
+@pytest.mark.parametrize("own", [False, True], ids=["the same messages", "messages of their own"])
+def test_agents_side_by_side_that_look_the_same_up_are_left_alone(own: bool, at_once: int | None) -> None:
+    """Two agents for each of a dozen things: none was given what another one did."""
+    agents = writer_and_critic(same)()
+    builder = StateGraph(MessagesState)
+    for name, agent in agents.items():
+        builder.add_node(name, agent)
+
+    def to_all(state: Any) -> list[Send]:
+        things = [HumanMessage(f"Write about thing {number}.") for number in range(12)]
+        return [Send(name, {"messages": [one] if own else state["messages"]}) for one in things for name in agents]
+
+    builder.add_conditional_edges(START, to_all, list(agents))
+    graph = apply_guard(builder, board=new_board()).compile()
+    messages = graph.invoke({"messages": [HumanMessage("Write about all.")]}, thread(max_concurrency=at_once))[
+        "messages"
+    ]
+    assert sum(one.type == "tool" for one in messages) == 24
+    assert not {"N", "S"} & set(outline(messages))
+
+
+def test_agents_that_are_given_a_task_alone_are_left_alone() -> None:
+    """Each has messages of its own: nothing shows that one goes on with the work of the other."""
+    agents = writer_and_critic(new)()
+    board, builder = new_board(), StateGraph(MessagesState)
+    chapter = itertools.count()
+
+    def calls_both(state: Any) -> dict[str, Any]:
+        number = next(chapter)
+        task = {"messages": [HumanMessage(f"Chapter {number}, please.")]}
+        return {"messages": [agent.invoke(task)["messages"][-1] for agent in agents.values()]}
+
+    builder.add_node("both", calls_both)
+    builder.add_edge(START, "both")
+    builder.add_conditional_edges("both", lambda s: END if len(s["messages"]) > 2 * ROUNDS else "both", ["both", END])
+    graph = apply_guard(builder, agent="both", board=board).compile()
+    messages = graph.invoke({"messages": [HumanMessage("Write the book.")]}, thread(**LIMIT))["messages"]
+    assert not {"N", "S"} & set(outline(messages))
