@@ -288,7 +288,8 @@ def in_vain(count: int, *, says: bool, same: bool = True) -> list[StepRecord]:
 @pytest.mark.parametrize(("says", "first"), [(True, 9), (False, 17)])
 def test_an_agent_that_finds_nothing_whenever_it_is_called_is_nudged(says: bool, first: int) -> None:
     """Not stopped: instances that are called side by side, each for other work, may look the same."""
-    verdicts = evaluate(in_vain(200, says=says))
+    steps = in_vain(200, says=says)
+    verdicts = evaluate(steps)
     seen = outline(verdicts)
     assert seen.index("N") == first
     assert "S" not in seen
@@ -296,7 +297,7 @@ def test_an_agent_that_finds_nothing_whenever_it_is_called_is_nudged(says: bool,
     assert found is not None
     assert found.detections[0].rule == "empty_visits"
     assert found.reason == f"researcher has made the same calls {first} times and found nothing."
-    assert one_by_one(in_vain(200, says=says)) == verdicts
+    assert one_by_one(steps) == verdicts
 
 
 def test_visits_in_vain_that_ask_for_something_else_are_left_alone() -> None:
