@@ -311,3 +311,26 @@ def test_the_user_turn_of_the_agent_at_the_top_outlives_many_instances() -> None
         state.begin_turn(f"worker {number}", "task")
     assert state.turns[""] == "question"
     assert len(state.turns) == MAX_RUNS
+
+
+def asked_one_by_one(questions: int, *, of: int = 1) -> list[StepRecord]:
+    """A program answers questions in one trace: the same two agents look the same up for each.
+
+    Parameters:
+        of: number of different questions.
+    """
+    steps = [step._replace(trace_id="1" * 32) for step in visits(2 * questions)]
+    return [step._replace(usage=Usage(asked=f"?question {at // 2 % of}")) for at, step in enumerate(steps)]
+
+
+def test_questions_that_a_program_answers_in_one_trace_are_no_circle() -> None:
+    steps = asked_one_by_one(60, of=60)
+    assert outline(evaluate(steps)).strip(".") == ""
+    assert one_by_one(steps) == evaluate(steps)
+    assert "S" in outline(evaluate(asked_one_by_one(60)))
+
+
+def test_agents_that_ask_each_other_in_new_words_are_nudged_later() -> None:
+    """Frameworks give an agent what another one has said as a message of the user."""
+    steps = [step._replace(usage=Usage(asked=f"?please revise {at}")) for at, step in enumerate(visits(40))]
+    assert outline(evaluate(steps)).index("N") == outline(evaluate(spoken(visits(40), 0))).index("N")

@@ -26,11 +26,13 @@ _LAPS: Final = 3
 _HANDOFF_LAPS: Final = 3
 _SPOKEN_VISITS: Final = 64
 """So many visits may repeat while agents write answers in between: what they look up is the same for each new draft."""
+_SPOKEN_LAPS: Final = 8
 _EMPTY_VISITS: Final = 8
 _UNHEARD: Final = 2
 """Factor for visits without a sign of an answer in between: the instances may work side by side, each on its own."""
 _MAX_NAME_CHARS: Final = 64
 _MAX_NAMES: Final = 4
+_MAX_HEARD: Final = 8
 _MASK: Final = (1 << 63) - 1
 
 
@@ -41,7 +43,7 @@ class PingPong(Detector):
     hand-offs that bring new text stay quiet. The calls of one model turn form one element of the cycle whatever
     their order, and a period of one is stutter, not ping-pong. Half a lap beyond the second has half the confidence,
     the third complete lap all of it. A lap proves no more than its weakest step: look and wait is a cycle, too. Agents
-    that write an answer in each lap are nudged only, for 64 visits. One agent that others only talk to is no cycle: it
+    that write an answer in each lap are nudged only, from the eighth lap on and for 64 visits. One agent that others only talk to is no cycle: it
     is nudged once eight visits have found nothing with the same calls, or sixteen if no answer was seen in between.
 
     >>> from trajectory_guard.core.demonstration import fires
@@ -132,9 +134,11 @@ class PingPong(Detector):
         for one in self.proofs[-period:]:
             proof = weakest(proof, Certainty(one))
         needed = _LAPS * seen.pace_of(proof)
+        may_work = self.spoke_at > seen.index - period and run < _SPOKEN_VISITS
+        if may_work:
+            needed = max(needed, _SPOKEN_LAPS)
         if laps < needed - 1 + 1 / period:
             return None
-        may_work = self.spoke_at > seen.index - period and run < _SPOKEN_VISITS
         first = max(0, seen.index - run - period + 1)
         return self.found(
             seen, 1.0 if laps >= needed else 0.5, "cycle", proof, count=int(laps), first_step=first,
@@ -315,6 +319,9 @@ class Visit(NamedTuple):
         trace: trace id of the last step, None if unknown.
         spoke: an agent, this one or the one before, has written an answer.
         empty: each step failed or found nothing.
+        heard: the user messages that this agent and those before it were given lately, as far as spans show them, each
+            once; the newest last.
+        shared: several agents, one after the other, were given the newest of them.
     """
 
     run: str
@@ -328,6 +335,8 @@ class Visit(NamedTuple):
     trace: str | None = None
     spoke: bool = False
     empty: bool = False
+    heard: tuple[str, ...] = ()
+    shared: bool = False
 
     def extended(self, seen: Observation) -> Visit:
         """The visit extended by one step."""
@@ -338,7 +347,7 @@ class Visit(NamedTuple):
         named = names_in(seen) if self.first else ()  # before the second visit there is one agent
         return Visit(
             self.run, self.agent, self.first, calls, results, brought_new, _deed(seen), named, seen.step.trace_id,
-            self.spoke or has_spoken, self.empty and _found_nothing(seen),
+            self.spoke or has_spoken, self.empty and _found_nothing(seen), self.heard, self.shared,
         )  # fmt: skip
 
     def record(self, step: StepRecord) -> StepRecord:
@@ -354,14 +363,20 @@ class Visit(NamedTuple):
         )  # fmt: skip
 
     def to_plain(self) -> list[Any]:
-        """All fields, JSON-able; the last two only as far as they hold."""
-        return list(self if self.empty else self[:-1] if self.spoke else self[:-2])
+        """All fields, JSON-able; those behind ``trace`` as one number and a list, if they hold."""
+        marks, plain = self.spoke + 2 * self.empty + 4 * self.shared, list(self[:-4])
+        return [*plain, marks, self.heard] if self.heard else [*plain, marks] if marks else plain
 
     @classmethod
     def from_plain(cls, plain: Sequence[Any]) -> Visit:
         """See ``to_plain``."""
-        visit = cls(*plain)
-        return visit._replace(named=tuple(visit.named))
+        fields = len(cls._fields) - 4
+        visit, more = cls(*plain[:fields]), plain[fields:]
+        marks, heard = int(more[0]) if more else 0, more[1] if len(more) > 1 else ()
+        return visit._replace(
+            named=tuple(visit.named), spoke=bool(marks & 1), empty=bool(marks & 2), heard=tuple(heard),
+            shared=bool(marks & 4),
+        )  # fmt: skip
 
 
 def _deed(seen: Observation) -> int:
@@ -384,6 +399,12 @@ def _has_spoken(step: StepRecord) -> bool:
     return step.usage is not None and step.usage.answers > 0
 
 
+def _asked(step: StepRecord) -> str:
+    """Digest of the user message of the model call before a step, empty if no span shows it."""
+    asked = step.usage.asked if step.usage is not None else None
+    return text_digest(asked) if asked else ""
+
+
 _ANSWERED: Final = Usage(answers=1)
 
 
@@ -400,10 +421,14 @@ def advance(
         return visit, None
     if visit is not None and (visit.run == label or (step.run is not None and visit.run == step.run)):
         return visit.extended(seen), None  # its user turn may become known only after its first step
+    heard, asked = visit.heard if visit is not None else (), _asked(step)
+    is_new = bool(heard and asked) and asked not in heard  # words of the user, or of an agent that asks like one
     begun = Visit(
         label, step.agent_id, index, seen.call.hex(), seen.result.hex(), brought_new=_has_answered(seen.step),
-        last=_deed(seen), named=names_in(seen) if index else (), trace=step.trace_id, spoke=_has_spoken(step),
-        empty=_found_nothing(seen),
+        last=_deed(seen), named=names_in(seen) if index else (), trace=step.trace_id,
+        spoke=is_new or _has_spoken(step), empty=_found_nothing(seen),
+        heard=(*[one for one in heard if one != asked], asked)[-_MAX_HEARD:] if asked else heard,
+        shared=heard[-1:] == (asked,) if asked else visit is not None and visit.shared,
     )  # fmt: skip
     return begun, visit
 
@@ -414,7 +439,8 @@ def begins_request(
     """Whether a step begins another request: agents handed over within one trace, and the step is in another trace.
 
     Where each agent has a trace of its own (agents in several services), another trace says nothing. While the steps
-    answer one user message, the request goes on.
+    answer one user message, the request goes on. Within a trace, a message that is new follows one that two agents were
+    given: several requests that a program answers one after the other.
 
     Parameters:
         handed_over_in: the trace of the last hand-over in which both agents had the same trace, None before the first.
@@ -422,6 +448,9 @@ def begins_request(
         turns: user turns by agent instance. That of the agent at the top has a run of its own; where it is unknown, the
             turn that the step names decides: the agent before answered another message.
     """
+    asked = _asked(step)
+    if ended.shared and asked and asked not in ended.heard:
+        return True
     if step.turn is not None and "" not in turns:
         return not ended.run.endswith(f"/{step.turn}")
     if step.asked is not None and ended.run.endswith(f"/{step.asked}"):
