@@ -198,6 +198,28 @@ def test_idle_trajectories_are_evicted() -> None:
     assert counted(scorer.metrics, "trajectory_guard_evictions_total", reason="idle") == 1
 
 
+@pytest.mark.parametrize("gives_way", ["idle", "memory"])
+def test_steps_before_one_that_moved_away_are_given_back(gives_way: str) -> None:
+    """Nothing waits in the trajectory, and the state behind its newest step is gone with the one that moved."""
+    clock = Clock()
+    scorer = new_scorer(GuardConfig(idle_ttl_s=100), clock=clock)
+    for at in range(20):
+        first = tool(f"a{at}", {"q": at}, "x" * 2_000, conversation=f"c{at}", trace=f"t{at}", at=at)
+        newer = tool(f"b{at}", {"q": at}, "y" * 2_000, conversation=None, trace=f"t{at}", parent=f"p{at}", at=at + 0.1)
+        scorer.score(request(first, newer))
+        named = {"gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": f"d{at}"}
+        scorer.score(request(span(f"p{at}", named, trace=f"t{at}", at=at + 0.2)))
+    if gives_way == "memory":
+        clock.now = 50.0
+        while scorer.shed():
+            scorer.maintain()
+    clock.now = 1_000.0
+    scorer.maintain()
+    assert len(scorer.registry) == 0
+    assert scorer.registry.kept_bytes == 0
+    assert scorer.registry.known(trace_id("t0") + span_id("a0")) is None
+
+
 def test_a_late_span_of_a_flagged_conversation_stays_flagged_after_eviction() -> None:
     scorer = new_scorer(GuardConfig(max_trajectories=1))
     for one in loop(5, start=10.0):

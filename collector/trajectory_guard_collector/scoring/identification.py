@@ -126,7 +126,9 @@ class Identifier:
                 self._take(agent_span)
             except Exception:  # noqa: BLE001  one odd span must not cost the others
                 self._counts.error("evaluate.span")
-                _log.exception("a span could not be scored; it is forwarded unchanged")
+                self._throttled.log(
+                    logging.ERROR, "span", "a span could not be scored; it is forwarded unchanged", exc_info=True
+                )
             yield
         for trace, span_id in arrived:
             self._ancestor_arrived(trace, span_id)

@@ -278,6 +278,7 @@ class TrajectoryRegistry:
         return events
 
     def _finish(self, trajectory: Trajectory) -> list[LoopEvent]:
+        trajectory.restore_head()
         return at_once(self._evaluate(trajectory, ALWAYS)) if trajectory.waiting is not None else []
 
     def evaluate_some(self, trajectory: Trajectory, now: float) -> list[StepItem]:

@@ -191,6 +191,11 @@ class Trajectory:
             self._invalidate(place)
             self.changed = True
 
+    def restore_head(self) -> None:
+        """Let the newest step be evaluated again if the state behind it is gone, since a newer one moved away."""
+        if self._head is None and self.items and self.waiting is None:
+            self._invalidate(len(self.items) - 1)
+
     def _invalidate(self, place: int) -> None:
         if place < self._evaluated:
             self._head = None
@@ -372,7 +377,10 @@ class Trajectory:
         return next((item for item in steps if item.verdict is not None and item.verdict.run == run), None)
 
     def compact(self) -> None:
-        """Compact all steps to free their memory; later arrivals are evaluated in order of arrival."""
+        """Compact all steps to free their memory; later arrivals are evaluated in order of arrival.
+
+        The state behind the newest step has to be known; see ``restore_head``.
+        """
         if self._head is not None:
             self.base = _freeze(self._head)
             self._forget(len(self.items))

@@ -24,7 +24,7 @@ _PATH: Final = "genkit:path"
 _INPUT: Final = "genkit:input"
 _OUTPUT: Final = "genkit:output"
 _INTERRUPT: Final = "genkit:metadata:interrupt"
-_TOOLS: Final = frozenset(("tool", "tool.v2"))
+_TOOLS: Final = ("tool", "tool.v2")
 _LOOP: Final = "/{generate,t:util}"
 """End of the path of a span that generates an answer, with all tool calls on the way to it."""
 

@@ -8,7 +8,7 @@ from trajectory_guard.dialects.base import Dialect, Messages, RawCall, named_by
 from trajectory_guard.dialects.span import SpanView
 
 _TYPE: Final = "mastra.span.type"
-_TOOLS: Final = frozenset(("tool_call", "mcp_tool_call", "provider_tool_call", "client_tool_call"))
+_TOOLS: Final = ("tool_call", "mcp_tool_call", "provider_tool_call", "client_tool_call")
 _HIDDEN: Final = '"[REDACTED]"'
 
 

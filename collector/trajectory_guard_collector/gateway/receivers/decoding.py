@@ -161,6 +161,8 @@ def _zlib(body: bytes) -> Iterator[bytes]:
     stream = zlib.decompressobj()
     for rest in _slices(body, _SLICE):
         while rest:
+            if stream.eof:  # zlib keeps what follows, and copies all of it each time
+                raise EOFError(_CUT)
             yield stream.decompress(rest, _PIECE)
             rest = stream.unconsumed_tail
     if not stream.eof or stream.unused_data:

@@ -126,8 +126,10 @@ def _prepared(
             return ""
     elif field.type == FieldDescriptor.TYPE_BYTES:
         return _bytes(field.name, name, value)
+    elif field.type == FieldDescriptor.TYPE_ENUM:
+        return value if len(value) < LONG_CHARS else None  # no name: the parser ignores it, and takes long to do so
     elif len(value) >= LONG_CHARS:
-        raise BadDataError(f"{name}: {value[:_SHOWN]!r}… is no number and no name")
+        raise BadDataError(f"{name}: {value[:_SHOWN]!r}… is no number")
     return value
 
 

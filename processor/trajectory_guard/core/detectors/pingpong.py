@@ -43,8 +43,10 @@ class PingPong(Detector):
     hand-offs that bring new text stay quiet. The calls of one model turn form one element of the cycle whatever
     their order, and a period of one is stutter, not ping-pong. Half a lap beyond the second has half the confidence,
     the third complete lap all of it. A lap proves no more than its weakest step: look and wait is a cycle, too. Agents
-    that write an answer in each lap are nudged only, from the eighth lap on and for 64 visits. One agent that others only talk to is no cycle: it
-    is nudged once eight visits have found nothing with the same calls, or sixteen if no answer was seen in between.
+    that write an answer in each lap are nudged only, from the eighth lap on and for 64 visits.
+
+    An agent that the others only talk to makes no cycle. It is nudged after nine visits that made the same calls and
+    found nothing, or after seventeen if no answer was seen in between.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> lap = [
