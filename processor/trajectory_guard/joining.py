@@ -9,9 +9,41 @@ from trajectory_guard.core.calls import CallRecord, call_key, reported
 from trajectory_guard.core.steps import Evidence, StepRecord
 from trajectory_guard.core.tracking.scope import run_label
 from trajectory_guard.entries import Entry
+from trajectory_guard.quality.board import carry_over, join_scores
 
 if TYPE_CHECKING:
     from trajectory_guard.branches import Branches
+    from trajectory_guard.cursor.table import Cursors
+
+
+def take_place(target: Entry, part: Entry, cursors: Cursors) -> None:
+    """Let the entry of a trace be that of its trajectory, of which no step is known yet."""
+    part.trajectory_id = part.state.trajectory_id = target.trajectory_id
+    join_scores(part, target)
+    keep_said(part, target)
+    part.state.keep_deliveries_of(target.state)
+    cursors.absorb(part, target)
+    part.last_used = target.last_used
+
+
+def absorb(target: Entry, part: Entry, branches: Branches, cursors: Cursors) -> Iterator[tuple[StepRecord, bool]]:
+    """Add the entry of a trace to that of its trajectory. Yields ``unknown_steps``, to be evaluated there."""
+    join_scores(target, part)
+    cursors.absorb(target, part)
+    for label, newest in part.state.model_calls.items():
+        target.state.note_model_calls(label, target.state.model_calls.get(label, newest))
+    target.awaiting_state += (step._replace(trajectory_id=target.trajectory_id) for step in part.awaiting_state)
+    if part.replay is None:  # too many steps to evaluate again: their runs go on as they are
+        go_on_with(target, part)
+    yield from unknown_steps(target, part, branches)
+
+
+def begin_again(rebuilt: Entry, before: Entry) -> None:
+    """Begin a trajectory again in place of an entry whose steps hid too much."""
+    rebuilt.discarded = before.discarded + before.state.index - before.reported
+    carry_over(before, rebuilt)
+    keep_said(rebuilt, before)
+    rebuilt.cursor = before.cursor
 
 
 def keep_said(entry: Entry, before: Entry) -> None:

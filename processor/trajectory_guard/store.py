@@ -30,9 +30,9 @@ from trajectory_guard.core.tracking.model_calls import IN_MESSAGES
 from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, may_go_on, run_label
 from trajectory_guard.cursor.table import Cursors
 from trajectory_guard.entries import Entry, Flag, GateRun, ReadCall
-from trajectory_guard.joining import apart, go_on_with, keep_said, unknown_steps
+from trajectory_guard.joining import absorb, apart, begin_again, take_place
 from trajectory_guard.prices import PriceTable
-from trajectory_guard.quality.board import QualityScores, carry_over, clear_flags, join_scores
+from trajectory_guard.quality.board import QualityScores, clear_flags
 from trajectory_guard.recoveries import MAX_WAITING, publish
 from trajectory_guard.spending.configured import spending_of
 
@@ -373,32 +373,13 @@ class FlagBoard(QualityScores):
             # of two threads that join, one at most may wait for the other
             with part.lock, target.lock:
                 if target.state.index:
-                    self._absorb(target, part)
+                    for step, recovered in absorb(target, part, self.branches, self.cursors):
+                        self._evaluate_again(target, step) if recovered else self._evaluate(target, step, again=True)
                 else:
-                    self._take_place(target, part)
+                    take_place(target, part, self.cursors)
+                    with self.lock:
+                        self._entries[target.trajectory_id] = part
         self.link(trajectory_id, (trace_id,))
-
-    def _take_place(self, target: Entry, part: Entry) -> None:
-        """Let the entry of a trace be that of its trajectory, of which no step is known yet."""
-        part.trajectory_id = part.state.trajectory_id = target.trajectory_id
-        join_scores(part, target)
-        keep_said(part, target)
-        part.state.keep_deliveries_of(target.state)
-        self.cursors.absorb(part, target)
-        part.last_used = target.last_used
-        with self.lock:
-            self._entries[target.trajectory_id] = part
-
-    def _absorb(self, target: Entry, part: Entry) -> None:
-        join_scores(target, part)
-        self.cursors.absorb(target, part)
-        for label, newest in part.state.model_calls.items():
-            target.state.note_model_calls(label, target.state.model_calls.get(label, newest))
-        target.awaiting_state += (step._replace(trajectory_id=target.trajectory_id) for step in part.awaiting_state)
-        if part.replay is None:  # too many steps to evaluate again: their runs go on as they are
-            go_on_with(target, part)
-        for step, recovered in unknown_steps(target, part, self.branches):
-            self._evaluate_again(target, step) if recovered else self._evaluate(target, step, again=True)
 
     def discard_lossy(self, trajectory_id: str) -> bool:
         """Remove a trajectory whose steps hid arguments or results, so that the messages can rebuild it."""
@@ -411,10 +392,7 @@ class FlagBoard(QualityScores):
                     return False  # another thread was faster
                 del self._entries[entry.trajectory_id]
             rebuilt = self.entry(entry.trajectory_id)
-            rebuilt.discarded = entry.discarded + entry.state.index - entry.reported
-            carry_over(entry, rebuilt)
-            keep_said(rebuilt, entry)
-            rebuilt.cursor = entry.cursor
+            begin_again(rebuilt, entry)
         return True
 
     # --- reading ---------------------------------------------------------------------------------------------
