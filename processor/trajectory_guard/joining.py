@@ -29,6 +29,7 @@ def take_place(target: Entry, part: Entry, cursors: Cursors) -> None:
 def absorb(target: Entry, part: Entry, branches: Branches, cursors: Cursors) -> Iterator[tuple[StepRecord, bool]]:
     """Add the entry of a trace to that of its trajectory. Yields ``unknown_steps``, to be evaluated there."""
     join_scores(target, part)
+    keep_said(target, part)
     cursors.absorb(target, part)
     for label, newest in part.state.model_calls.items():
         target.state.note_model_calls(label, target.state.model_calls.get(label, newest))
@@ -46,13 +47,17 @@ def begin_again(rebuilt: Entry, before: Entry) -> None:
     rebuilt.cursor = before.cursor
 
 
-def keep_said(entry: Entry, before: Entry) -> None:
-    """Keep what gates and people have said of a trajectory, from the entry whose place another one takes."""
-    entry.by_hand = entry.by_hand or before.by_hand
-    entry.hand_taken = entry.hand_taken or before.hand_taken
-    entry.hands = max(entry.hands, before.hands)
-    entry.remote_hands = max(entry.remote_hands, before.remote_hands)
-    entry.stating.update(before.stating)
+def keep_said(entry: Entry, other: Entry) -> None:
+    """Keep what gates and people have said of a trajectory under another entry, which is used up.
+
+    Of two flags that people have raised the stronger one stays, with the trace in which it was taken.
+    """
+    kept, raised = entry.by_hand, other.by_hand
+    if raised is not None and (kept is None or raised.level.rank > kept.level.rank):
+        entry.by_hand, entry.hand_taken = raised, other.hand_taken
+    entry.hands = max(entry.hands, other.hands)
+    entry.remote_hands = max(entry.remote_hands, other.remote_hands)
+    entry.stating.update(other.stating)
 
 
 def go_on_with(entry: Entry, newer: Entry) -> None:
