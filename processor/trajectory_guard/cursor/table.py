@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import zlib
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -13,7 +14,7 @@ import orjson
 from trajectory_guard.containment import contain
 from trajectory_guard.core.boundary import APPLICATION, GUARD, PERSON, Sighting
 from trajectory_guard.core.cursor import Cursor, digests_of
-from trajectory_guard.core.fingerprints import text_digest
+from trajectory_guard.core.fingerprints import parse_json, text_digest
 from trajectory_guard.core.interventions import args_excerpt
 from trajectory_guard.core.outcome import is_refused_by_person
 from trajectory_guard.core.state import StateFormatError
@@ -105,8 +106,11 @@ class Cursors:
         if entry is None or entry.cursor is None:
             return None
         with entry.lock:
-            plain = orjson.dumps(entry.cursor.to_plain())
-            text = base64.b64encode(zlib.compress(plain, 1)).decode("ascii")
+            try:
+                text = _written(entry.cursor)
+            except Exception:  # noqa: BLE001  a record that fails must cost the host nothing
+                self._contain()
+                return None
             entry.cursors_saved[instance] = text_digest(text)
             return text
 
@@ -129,11 +133,20 @@ class Cursors:
             return True
 
 
+def _written(cursor: Cursor) -> str:
+    plain = cursor.to_plain()
+    try:
+        data = orjson.dumps(plain)
+    except TypeError:  # text that is no valid Unicode, as the id of a call may be that was cut off within an emoji
+        data = json.dumps(plain).encode("ascii")
+    return base64.b64encode(zlib.compress(data, 1)).decode("ascii")
+
+
 def _read(text: str) -> Cursor:
     try:
         unpacked = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), _MAX_SAVED_BYTES)
-        return Cursor.from_plain(orjson.loads(unpacked))
-    except (binascii.Error, zlib.error, TypeError, ValueError) as error:
+        return Cursor.from_plain(parse_json(unpacked.decode("utf-8")))
+    except (binascii.Error, zlib.error, TypeError, ValueError, RecursionError) as error:
         if isinstance(error, StateFormatError):
             raise
         raise StateFormatError(f"cursor: not a saved cursor: {error}") from None
