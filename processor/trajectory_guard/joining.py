@@ -23,7 +23,6 @@ def take_place(target: Entry, part: Entry, cursors: Cursors) -> None:
     keep_said(part, target)
     part.state.keep_deliveries_of(target.state)
     cursors.absorb(part, target)
-    part.last_used = target.last_used
 
 
 def absorb(target: Entry, part: Entry, branches: Branches, cursors: Cursors) -> Iterator[tuple[StepRecord, bool]]:

@@ -24,6 +24,7 @@ from trajectory_guard.core.text_bounds import chars_of
 from trajectory_guard.core.tracking.scope import run_label
 from trajectory_guard.entries import Entry
 from trajectory_guard.entry_table import EntryTable
+from trajectory_guard.locks import looks_again
 
 _MAX_ARGS_CHARS: Final = 4_096
 _MAX_NAME_CHARS: Final = 128
@@ -37,6 +38,7 @@ class Cursors:
     def __init__(self, table: EntryTable) -> None:
         self._table = table
 
+    @looks_again
     def copy_of(self, trajectory_id: str) -> Cursor | None:
         """A copy of the cursor of a trajectory, None if there is none.
 
@@ -49,6 +51,7 @@ class Cursors:
         with entry.lock:
             return entry.cursor.copy()
 
+    @looks_again
     def record(self, trajectory_id: str, change: Callable[[Cursor], _Found]) -> _Found | None:
         """Change the cursor of a trajectory, created if it is missing. An error is contained; None is returned."""
         entry = self._table.entry(trajectory_id)
@@ -100,6 +103,7 @@ class Cursors:
 
     # --- saving ------------------------------------------------------------------------------------------------
 
+    @looks_again
     def save(self, trajectory_id: str, instance: str) -> str | None:
         """The snapshot of a cursor as text, for the state of the gate of an agent instance; None if there is none."""
         entry = self._table.find(trajectory_id)
@@ -114,6 +118,7 @@ class Cursors:
             entry.cursors_saved[instance] = text_digest(text)
             return text
 
+    @looks_again
     def adopt(self, trajectory_id: str, instance: str, text: str) -> bool:
         """Continue from a snapshot that this process has not saved last: another process went on, or a fork began.
 
