@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, Final, Protocol
@@ -69,6 +69,7 @@ class EntryTable:
         self.processors: WeakSet[CallerSite] = WeakSet()  # that report spans to this table
         self._idle_from = 0.0  # no entry was used last before this time
         self._awake: OrderedDict[RestingState, None] = OrderedDict()  # by last use: those whose state is unpacked
+        self._woken: deque[RestingState] = deque()  # to be entered there by the next thread that has the lock
         self._waking = OwnedLock()  # of two threads that wake an entry the second one finds the state of the first
 
     def __len__(self) -> int:
@@ -305,6 +306,8 @@ class EntryTable:
             else:
                 self._entries.move_to_end(entry.trajectory_id)
             entry.last_used = now
+            if self._woken:
+                self._enter_woken()
             self._awake[entry] = None
             self._awake.move_to_end(entry)
             self._let_rest(now)
@@ -347,10 +350,18 @@ class EntryTable:
             del self._awake[oldest]
             oldest.pack(self._wake)
 
+    def _enter_woken(self) -> None:
+        while self._woken:
+            woken = self._woken.popleft()
+            woken.drop_packed()
+            if not woken.lock.retired:
+                self._awake[woken] = None
+
     def _wake(self, entry: RestingState) -> None:
+        """Unpack a state for a thread that may hold any of the locks, or none: ``_awake`` is left to others."""
         with self._waking:
             entry.unpack(self.engine.load_state)
-            self._awake[entry] = None
+        self._woken.append(entry)
 
     def _evict(self, now: float) -> None:
         while True:  # ends at the entry just used, at the latest
