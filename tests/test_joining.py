@@ -186,6 +186,47 @@ def test_traces_are_joined_from_many_threads() -> None:
     assert names[-1] in board.trajectories
 
 
+@pytest.mark.parametrize("before", [None, "NUDGE"])
+def test_a_stop_by_hand_outlives_the_trace_that_joins_a_conversation_with_steps(before: str | None) -> None:
+    """A nudge that waits there says less, and does not take its place."""
+    board = FlagBoard(GuardConfig())
+    board.observe(in_messages(1_000))
+    board.observe(in_trace(0))
+    if before is not None:
+        board.raise_flag("talk", before, "Look at the account.")
+    board.raise_flag("trace", "STOP", "The account is wrong.", actor="maria")
+    board.join("trace", "talk")
+    for name in ("talk", "trace"):
+        assert board.read(name).level is Level.STOP
+        assert board.take(name, "").level is Level.STOP
+    board.stopped("talk", "")
+    assert not board.has_hand_flag("talk")
+
+
+def test_a_stop_of_a_conversation_gives_way_to_no_nudge_of_the_trace_that_joins_it() -> None:
+    board = FlagBoard(GuardConfig())
+    board.observe(in_messages(1_000))
+    board.observe(in_trace(0))
+    board.raise_flag("talk", "STOP", "The account is wrong.")
+    board.raise_flag("trace", "NUDGE", "Look at the account.")
+    board.join("trace", "talk")
+    assert board.take("talk").level is Level.STOP
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["no step is known", "steps are known"])
+def test_a_stop_that_was_taken_in_a_trace_ends_there_whatever_is_joined_meanwhile(known: bool) -> None:
+    """A loop without a gate has taken it: its next request goes on."""
+    board = FlagBoard(GuardConfig())
+    if known:
+        board.observe(in_messages(1_000))
+    board.observe(in_trace(0))
+    board.raise_flag("trace", "STOP", "The account is wrong.")
+    assert board.take("trace").level is Level.STOP
+    board.join("trace", "talk")
+    board.finish_recoveries("talk", "trace", ended=True)
+    assert not board.has_hand_flag("talk")
+
+
 # --- begun again, because its spans hid their content -------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ from trajectory_guard.core.tracking.scope import ASKED, label_of
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.entries import MAX_READ, BegunAnew, Entry, ReadCall
 from trajectory_guard.entry_table import EntryTable
+from trajectory_guard.locks import looks_again
 from trajectory_guard.quality.board import clear_flags
 
 _MAX_REQUESTS: Final = 4_096
@@ -45,6 +46,7 @@ class Branches:
         entry = self._table.find(trajectory_id)
         return entry.read_calls[-1] if entry is not None and entry.read_calls else None
 
+    @looks_again
     def stop_again(self, trajectory_id: str, newest: str) -> None:
         """Raise the flag of the last stop once more: the run is resumed right before it.
 
@@ -65,6 +67,7 @@ class Branches:
             return None
         return entry.turns_read[-1] if not instance and entry.turns_read else entry.state.turns.get(instance)
 
+    @looks_again
     def note_turn(self, trajectory_id: str, turn: str) -> None:
         """Remember the user turn that begins at the top, before anything happens in it."""
         entry = self._table.find(trajectory_id)
@@ -76,6 +79,7 @@ class Branches:
         """Label of the current run of an agent instance, as last reported by a gate."""
         return label_of(instance, self.turn_in(trajectory_id, instance))
 
+    @looks_again
     def known_turns(self, trajectory_id: str, turn: str) -> tuple[Collection[str], Collection[str]]:
         """Labels of the user turns that gates have begun, and step ids of the known calls of ``turn`` at the top."""
         entry = self._table.find(trajectory_id)
@@ -105,10 +109,14 @@ class Branches:
             with self._table.lock:
                 for call_id in call_ids:
                     self.requests[name, call_key(call_id)] = label
-            entry = self._table.find(name)
-            if entry is not None:
-                with entry.lock:
-                    entry.make_room(len(call_ids))
+            self._make_room(name, len(call_ids))
+
+    @looks_again
+    def _make_room(self, name: str, calls: int) -> None:
+        entry = self._table.find(name)
+        if entry is not None:
+            with entry.lock:
+                entry.make_room(calls)
 
     def in_batch(self, step: StepRecord) -> StepRecord:
         """The step with the label of its model turn if a gate has seen the call requested, else the very same one."""
@@ -122,6 +130,7 @@ class Branches:
             label = self.requests.get((step.trace_id, key))
         return step if label is None else step._replace(batch=label)
 
+    @looks_again
     def begin_anew(
         self, trajectory_id: str, turn: str, part: str, newest: str, *, only_first: bool = False
     ) -> None:  # fmt: skip
@@ -145,6 +154,7 @@ class Branches:
         entry = self._table.find(trajectory_id)
         return entry.begun if entry is not None else None
 
+    @looks_again
     def go_back(self, trajectory_id: str, data: bytes | None, kept: Collection[str]) -> None:
         """Take a trajectory back to a checkpoint.
 
@@ -202,7 +212,10 @@ class Branches:
 
     def go_back_below(self, trajectory_id: str, instance: str) -> None:
         """Forget the runs of an agent in a sub-graph: it starts from scratch, or from a checkpoint before them."""
-        left = self.read_below.pop((trajectory_id, instance), ())
+        self._end_below(trajectory_id, instance, self.read_below.pop((trajectory_id, instance), ()))
+
+    @looks_again
+    def _end_below(self, trajectory_id: str, instance: str, left: Iterable[ReadCall]) -> None:
         entry = self._table.find(trajectory_id)
         if entry is None:
             return
@@ -255,21 +268,33 @@ class Branches:
         elif trace_id not in self.crowded:
             return
         if self._table.is_shared(trace_id):  # by threads: the steps that stayed with the trace are anybody's
-            self._table.entry(trace_id).left_to_gates = True
+            self._leave_to_gates(trace_id)
+        if self._remove_mixed(trajectory_id, instance, messages):
+            with self._table.lock:
+                self.crowded[trace_id] = True
+
+    @looks_again
+    def _leave_to_gates(self, trace_id: str) -> None:
+        with (entry := self._table.entry(trace_id)).lock:
+            entry.left_to_gates = True
+
+    @looks_again
+    def _remove_mixed(self, trajectory_id: str, instance: str, messages: Sequence[object]) -> bool:
+        """Remove the calls of a run of which the messages contain only some; whether there is such a run."""
         entry = self._table.find(trajectory_id)
         if entry is None or entry.left_to_gates:
-            return
+            return False
         with entry.lock:
             unread = [key for key in (entry.calls[entry.calls.start + at] for at in range(len(entry.calls))) if key]
             if not unread:
-                return
+                return False
             ids = (getattr(message, "tool_call_id", None) for message in messages)
             own = Counter(call_key(str(one)) for one in ids if one)
             runs = {run for key in unread if key in own for run in entry.runs_of(key)}
             runs.add(label_of(instance, entry.state.turns.get(instance)))
             mixed = [key for key in unread if not runs.isdisjoint(entry.runs_of(key))]
             if Counter(mixed) <= own:  # counted, for the models of several runs may number their calls alike
-                return
+                return False
             entry.left_to_gates, entry.replay = True, []
             entry.discarded += len(own.keys() & mixed)
             entry.recent = tuple([seen for seen in entry.recent if seen.run not in runs])
@@ -280,5 +305,4 @@ class Branches:
                 self._table.engine.end_run(entry.state, run)
                 entry.state.runs.pop(run, None)
                 entry.flags.pop(run, None)
-        with self._table.lock:
-            self.crowded[trace_id] = True
+        return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from trajectory_guard.core.hand_flag import CLOSING, RULE, HandFlag
 from trajectory_guard.core.policy import Level
 from trajectory_guard.entry_table import EntryTable
+from trajectory_guard.locks import looks_again
 from trajectory_guard.logs import log_flag
 
 __all__ = ["CLOSING", "RULE", "HandFlag", "HandFlags"]
@@ -13,6 +14,7 @@ __all__ = ["CLOSING", "RULE", "HandFlag", "HandFlags"]
 class HandFlags(EntryTable):
     """The part of the board by which people raise and clear flags. Thread-safe."""
 
+    @looks_again
     def raise_flag(self, trajectory_id: str, level: Level | str, reason: str, *, actor: str = "") -> None:
         """Nudge or stop an agent by hand: the next gate of the trajectory that is asked acts on it.
 
@@ -39,6 +41,7 @@ class HandFlags(EntryTable):
         self.counts["flags.raised"] += 1
         log_flag("RAISED", entry.trajectory_id, str(flag.level), flag.reason, flag.actor)
 
+    @looks_again
     def clear_flag(self, trajectory_id: str, reason: str = "", *, actor: str = "") -> bool:
         """Clear every flag of a trajectory, raised by hand or not, because a person finds that all is well.
 
@@ -62,6 +65,7 @@ class HandFlags(EntryTable):
         entry = self.find(trajectory_id)
         return entry is not None and entry.by_hand is not None
 
+    @looks_again
     def adopt_hand_flag(self, trajectory_id: str, flag: HandFlag) -> None:
         """Take over a flag that was raised on a collector, once."""
         entry = self.entry(trajectory_id)
@@ -74,6 +78,7 @@ class HandFlags(EntryTable):
         entry = self.find(trajectory_id)
         return entry.remote_hands if entry is not None else 0
 
+    @looks_again
     def put_back_hand_flag(self, trajectory_id: str, flag: HandFlag) -> None:
         """Put back a taken nudge that the gate could not deliver yet."""
         entry = self.find(trajectory_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, Final, Protocol
@@ -18,7 +18,7 @@ from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.tracking.tables import NameTable
 from trajectory_guard.entries import Entry
 from trajectory_guard.forking import after_fork
-from trajectory_guard.locks import OwnedLock
+from trajectory_guard.locks import OwnedLock, looks_again
 from trajectory_guard.resting import RestingState
 
 _FIND_AMONG: Final = 64
@@ -69,6 +69,7 @@ class EntryTable:
         self.processors: WeakSet[CallerSite] = WeakSet()  # that report spans to this table
         self._idle_from = 0.0  # no entry was used last before this time
         self._awake: OrderedDict[RestingState, None] = OrderedDict()  # by last use: those whose state is unpacked
+        self._woken: deque[RestingState] = deque()  # to be entered there by the next thread that has the lock
         self._waking = OwnedLock()  # of two threads that wake an entry the second one finds the state of the first
 
     def __len__(self) -> int:
@@ -81,6 +82,7 @@ class EntryTable:
             if entry.lock.locked():
                 del self._entries[name]
 
+    @looks_again
     def note_delivery(self, trajectory_id: str, brings: bool | None) -> None:
         """Record what an agent has brought back before it hands over, which no step shows.
 
@@ -96,6 +98,7 @@ class EntryTable:
         if (entry := self.find(trajectory_id)) is not None:
             entry.talks = talks
 
+    @looks_again
     def put_back(self, trajectory_id: str, verdict: Verdict) -> None:
         """Put back a taken flag that the gate could not act on yet."""
         entry = self.find(trajectory_id)
@@ -237,6 +240,7 @@ class EntryTable:
         known = entry.state.runs.get(run) if entry is not None else None
         return known is not None and known.ladder.active and known.ladder.nudged
 
+    @looks_again
     def recall(self, trajectory_id: str, run: str, tool: str, args: Any, *, now: float = 0.0) -> KnownCall:
         """The evidence that a run has on a call, by whichever agent; ``run`` and ``now`` as in ``core.recall``."""
         entry = self.find(trajectory_id)
@@ -295,23 +299,54 @@ class EntryTable:
         return self._entries.get(self._aliases.find(trajectory_id) or trajectory_id)
 
     def entry(self, trajectory_id: str) -> Entry:
-        """The entry of a trajectory by its id, made if it is missing; it is the one used last from now on."""
+        """The entry of a trajectory by its id, made if it is missing; it is the one used last from now on.
+
+        A trace that was joined to its trajectory, and has no entry of its own any more, has that of the trajectory.
+        """
         now = self._clock()
         if trajectory_id[MAX_NAME_CHARS:]:
             trajectory_id = bounded_name(trajectory_id)
         with self.lock:
-            entry = self._entries.get(trajectory_id)
+            entry = self._entries.get(trajectory_id) or self._entries.get(self._aliases.find(trajectory_id) or "")
             if entry is None:
                 entry = self._entries[trajectory_id] = Entry(self.engine.new_state(trajectory_id))
             else:
-                self._entries.move_to_end(trajectory_id)
+                self._entries.move_to_end(entry.trajectory_id)
             entry.last_used = now
+            if self._woken:
+                self._enter_woken()
             self._awake[entry] = None
             self._awake.move_to_end(entry)
             self._let_rest(now)
             if now - self._idle_from > self.config.idle_ttl_s or len(self._entries) > self.config.max_trajectories:
                 self._evict(now)
             return entry
+
+    def detach(self, trace_id: str, trajectory_id: str) -> Entry | None:
+        """Take the entry of a trace out of the table, None if there is none: from now on it names the trajectory.
+
+        In one go: a flag that a person raises under the trace id meanwhile finds the trajectory.
+        """
+        if trajectory_id[MAX_NAME_CHARS:]:
+            trajectory_id = bounded_name(trajectory_id)
+        with self.lock:
+            part = self._entries.pop(trace_id, None)
+            if part is not None and trajectory_id not in self._entries:
+                self._entries[trajectory_id] = Entry(self.engine.new_state(trajectory_id))
+                self._entries[trajectory_id].last_used = part.last_used
+            if trace_id != trajectory_id and self._aliases.find(trace_id) != trajectory_id:
+                self._aliases.learn(trace_id, trajectory_id)
+        return part
+
+    def replace(self, entry: Entry, other: Entry) -> bool:
+        """Let another entry take the place of one whose lock the caller holds; False if that has left the table."""
+        other.last_used = entry.last_used
+        with self.lock:
+            if self._entries.get(entry.trajectory_id) is not entry:
+                return False  # another thread was faster
+            self._entries[entry.trajectory_id] = other
+            entry.lock.retired = True
+        return True
 
     def _let_rest(self, now: float) -> None:
         """Pack the entries that were not used for a while, the one used longest ago first, at most two at a time."""
@@ -322,10 +357,18 @@ class EntryTable:
             del self._awake[oldest]
             oldest.pack(self._wake)
 
+    def _enter_woken(self) -> None:
+        while self._woken:
+            woken = self._woken.popleft()
+            woken.drop_packed()
+            if not woken.lock.retired:
+                self._awake[woken] = None
+
     def _wake(self, entry: RestingState) -> None:
+        """Unpack a state for a thread that may hold any of the locks, or none: ``_awake`` is left to others."""
         with self._waking:
             entry.unpack(self.engine.load_state)
-            self._awake[entry] = None
+        self._woken.append(entry)
 
     def _evict(self, now: float) -> None:
         while True:  # ends at the entry just used, at the latest
@@ -335,5 +378,6 @@ class EntryTable:
                 self._idle_from = oldest.last_used
                 return
             self._entries.popitem(last=False)
+            oldest.lock.retired = True  # without the lock: whoever holds it changes what is evicted a moment later
             self._awake.pop(oldest, None)
             self.counts["evicted_full" if full else "evicted_idle"] += 1

@@ -9,18 +9,54 @@ from trajectory_guard.core.calls import CallRecord, call_key, reported
 from trajectory_guard.core.steps import Evidence, StepRecord
 from trajectory_guard.core.tracking.scope import run_label
 from trajectory_guard.entries import Entry
+from trajectory_guard.quality.board import carry_over, join_scores
 
 if TYPE_CHECKING:
     from trajectory_guard.branches import Branches
+    from trajectory_guard.cursor.table import Cursors
 
 
-def keep_said(entry: Entry, before: Entry) -> None:
-    """Keep what gates and people have said of a trajectory, from the entry whose place another one takes."""
-    entry.by_hand = entry.by_hand or before.by_hand
-    entry.hand_taken = entry.hand_taken or before.hand_taken
-    entry.hands = max(entry.hands, before.hands)
-    entry.remote_hands = max(entry.remote_hands, before.remote_hands)
-    entry.stating.update(before.stating)
+def take_place(target: Entry, part: Entry, cursors: Cursors) -> None:
+    """Let the entry of a trace be that of its trajectory, of which no step is known yet."""
+    part.trajectory_id = part.state.trajectory_id = target.trajectory_id
+    join_scores(part, target)
+    keep_said(part, target)
+    part.state.keep_deliveries_of(target.state)
+    cursors.absorb(part, target)
+
+
+def absorb(target: Entry, part: Entry, branches: Branches, cursors: Cursors) -> Iterator[tuple[StepRecord, bool]]:
+    """Add the entry of a trace to that of its trajectory. Yields ``unknown_steps``, to be evaluated there."""
+    join_scores(target, part)
+    keep_said(target, part)
+    cursors.absorb(target, part)
+    for label, newest in part.state.model_calls.items():
+        target.state.note_model_calls(label, target.state.model_calls.get(label, newest))
+    target.awaiting_state += (step._replace(trajectory_id=target.trajectory_id) for step in part.awaiting_state)
+    if part.replay is None:  # too many steps to evaluate again: their runs go on as they are
+        go_on_with(target, part)
+    yield from unknown_steps(target, part, branches)
+
+
+def begin_again(rebuilt: Entry, before: Entry) -> None:
+    """Begin a trajectory again in place of an entry whose steps hid too much."""
+    rebuilt.discarded = before.discarded + before.state.index - before.reported
+    carry_over(before, rebuilt)
+    keep_said(rebuilt, before)
+    rebuilt.cursor = before.cursor
+
+
+def keep_said(entry: Entry, other: Entry) -> None:
+    """Keep what gates and people have said of a trajectory under another entry, which is used up.
+
+    Of two flags that people have raised the stronger one stays, with the trace in which it was taken.
+    """
+    kept, raised = entry.by_hand, other.by_hand
+    if raised is not None and (kept is None or raised.level.rank > kept.level.rank):
+        entry.by_hand, entry.hand_taken = raised, other.hand_taken
+    entry.hands = max(entry.hands, other.hands)
+    entry.remote_hands = max(entry.remote_hands, other.remote_hands)
+    entry.stating.update(other.stating)
 
 
 def go_on_with(entry: Entry, newer: Entry) -> None:

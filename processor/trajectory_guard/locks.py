@@ -8,7 +8,9 @@ for ever.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -27,12 +29,20 @@ else:
     from _thread import RLock as _RLock
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
 class HeldHereError(RuntimeError):
     """A thread asked for a lock that it has already: the protected values may be half changed."""
 
 
 class HeldTooLongError(RuntimeError):
     """A thread waited for a lock for longer than it may: the one that holds it may be waiting for this thread."""
+
+
+class RetiredError(RuntimeError):
+    """A thread waited for the lock of something that another thread has replaced or removed meanwhile."""
 
 
 class _Held(threading.local):
@@ -53,12 +63,19 @@ _held: Final = _Held()
 class OwnedLock(_RLock):
     """A lock for ``with`` and ``condition_on`` that raises instead of waiting for its own thread.
 
-    Raises ``HeldHereError`` on entry, if the thread holds it, and ``HeldTooLongError`` within ``patience``. The release
-    is that of the C class: an exception that a signal handler raises on the way out would otherwise leave the lock held
-    for ever.
+    Raises ``HeldHereError`` on entry, if the thread holds it, ``HeldTooLongError`` within ``patience``, and
+    ``RetiredError`` if it is retired. The release is that of the C class: an exception that a signal handler raises on
+    the way out would otherwise leave the lock held for ever.
+
+    Attributes:
+        retired: what the lock protects has been replaced or removed: a change to it would be lost. A thread that has
+            found it before looks again (``looks_again``).
     """
 
-    __slots__ = ()
+    __slots__ = ("retired",)
+
+    def __init__(self) -> None:
+        self.retired = False
 
     def __enter__(self) -> bool:
         outermost = _held.outermost
@@ -68,6 +85,8 @@ class OwnedLock(_RLock):
             raise HeldHereError("this thread holds the lock: it is asked for by a finalizer or a signal handler")
         try:
             if self.acquire(timeout=_held.patience_s):
+                if self.retired:
+                    raise RetiredError("what the lock protects has been replaced or removed")
                 return True
             raise HeldTooLongError(f"another thread has held the lock for {_held.patience_s:g} s")
         except BaseException:  # raised by a signal handler, perhaps after the lock was taken
@@ -83,6 +102,23 @@ class OwnedLock(_RLock):
             self.release()
             return False
         return True
+
+
+def looks_again(method: Callable[P, R]) -> Callable[P, R]:
+    """Call a method again that has looked something up and then found its lock retired: it looks up the successor.
+
+    Before it has the lock such a method changes nothing that must not be changed twice.
+    """
+
+    @wraps(method)
+    def looking(*args: P.args, **kwargs: P.kwargs) -> R:
+        while True:
+            try:
+                return method(*args, **kwargs)
+            except RetiredError:  # noqa: PERF203  raised once in thousands of calls, if ever
+                continue
+
+    return looking
 
 
 def holds_lock() -> bool:

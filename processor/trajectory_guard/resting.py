@@ -22,22 +22,27 @@ class RestingState:
     __slots__ = ("_packed", "_state", "_wake", "last_used", "lock")
 
     def __init__(self, state: TrajectoryState) -> None:
-        self.state = state
+        self._state: TrajectoryState | None = state
+        self._packed = b""
         self.lock, self.last_used = OwnedLock(), 0.0
         self._wake: Callable[[RestingState], None] | None = None
 
     @property
     def state(self) -> TrajectoryState:
-        """The engine's state, unpacked if it rests."""
-        if self._state is None and self._wake is not None:
+        """The engine's state, unpacked if it rests. Another thread may pack it again before this one has seen it."""
+        state = self._state
+        while state is None:
+            assert self._wake is not None  # as of ``pack``
             self._wake(self)
-        assert self._state is not None
-        return self._state
+            state = self._state
+        return state
 
     @state.setter
     def state(self, state: TrajectoryState) -> None:
-        self._state: TrajectoryState | None = state
-        self._packed = b""
+        """Replace the state; the caller holds ``lock``."""
+        if self._state is None and self._wake is not None:
+            self._wake(self)  # a reader may be unpacking the one before: it must not come after this one
+        self._state = state
 
     def pack(self, wake: Callable[[RestingState], None]) -> None:
         """Keep the state as bytes until it is asked for; not while a thread works on it, nor before its first step.
@@ -54,6 +59,11 @@ class RestingState:
             self.lock.release()
 
     def unpack(self, load: Callable[[bytes], TrajectoryState]) -> None:
-        """Restore the state, unless another thread has."""
+        """Restore the state, unless another thread has; the bytes are kept until ``drop_packed``."""
         if self._state is None:
-            self.state = load(self._packed)
+            self._state = load(self._packed)
+
+    def drop_packed(self) -> None:
+        """Forget the bytes of a state that is awake; the caller keeps all others from packing it."""
+        if self._state is not None:
+            self._packed = b""

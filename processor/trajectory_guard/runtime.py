@@ -23,7 +23,7 @@ from trajectory_guard.config import (
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.entries import Flag
 from trajectory_guard.forking import now_and_after_fork
-from trajectory_guard.locks import OwnedLock
+from trajectory_guard.locks import OwnedLock, RetiredError
 from trajectory_guard.prices import is_installed
 from trajectory_guard.spending.configured import SPENDING_KEYS, spending_of
 from trajectory_guard.store import FlagBoard
@@ -83,12 +83,14 @@ class SharedBoard(FlagBoard):
         engine = Engine(config.engine_settings(), settle=settle, price=self.prices.cost)
         with self.lock:
             if config.redact and not self.config.redact:
+                for entry in self._entries.values():
+                    entry.lock.retired = True
                 self._entries.clear()
                 self._awake.clear()
             self.config, self.settler, self.engine = config, settler, engine
             entries = list(self._entries.values())
         for entry in entries:
-            with entry.lock:
+            with suppress(RetiredError), entry.lock:  # what was replaced or removed meanwhile is used by nobody
                 saved = entry.state.to_bytes() if entry.state.index else None
                 entry.state = engine.load_state(saved) if saved else engine.new_state(entry.trajectory_id)
 

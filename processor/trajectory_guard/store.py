@@ -31,9 +31,10 @@ from trajectory_guard.core.tracking.model_calls import IN_MESSAGES
 from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, may_go_on, run_label
 from trajectory_guard.cursor.table import Cursors
 from trajectory_guard.entries import Entry, Flag, GateRun, ReadCall
-from trajectory_guard.joining import apart, go_on_with, keep_said, unknown_steps
+from trajectory_guard.joining import absorb, apart, begin_again, take_place
+from trajectory_guard.locks import RetiredError, looks_again
 from trajectory_guard.prices import PriceTable
-from trajectory_guard.quality.board import QualityScores, carry_over, clear_flags, join_scores
+from trajectory_guard.quality.board import QualityScores, clear_flags
 from trajectory_guard.recoveries import MAX_WAITING, publish
 from trajectory_guard.spending.configured import spending_of
 
@@ -114,10 +115,13 @@ class FlagBoard(QualityScores):
                     entry.awaiting_state.append(step)
                     return self._evaluate(entry, entry.awaiting_state.pop(0)) if entry.awaits_too_many else None
                 return self._evaluate_again(entry, step) if recovered else self._evaluate(entry, step, again=fuller)
+        except RetiredError:  # as ``looks_again`` does, without a further call for each step
+            return self.observe(given)
         finally:
             if self.recovered:
                 publish(self)
 
+    @looks_again
     def observe_from_messages(
         self, step: StepRecord, *, stoppable: bool = True, state: str | None = None
     ) -> Verdict | None:
@@ -172,6 +176,7 @@ class FlagBoard(QualityScores):
                 state.index, (state.step_ids.data, state.step_ids.start) = index, ids
         return verdict
 
+    @looks_again
     def await_states(self, trajectory_id: str, instance: str) -> None:
         """Record that the gate of an agent instance supplies a state after its tool calls.
 
@@ -181,6 +186,7 @@ class FlagBoard(QualityScores):
         with entry.lock:
             entry.stating[instance] = True
 
+    @looks_again
     def release_awaiting(self, trajectory_id: str, run: str | None = None) -> list[Verdict]:
         """Evaluate steps whose state no gate has read, as their spans reported them.
 
@@ -203,6 +209,7 @@ class FlagBoard(QualityScores):
                 released.append(verdict)
         return released
 
+    @looks_again
     def follow_model_calls(
         self, trajectory_id: str, run: GateRun, trace_id: str | None, *, began: bool = False, stoppable: bool = True
     ) -> None:
@@ -249,6 +256,7 @@ class FlagBoard(QualityScores):
             entry.flags.pop(state.current, None)  # it was that of the run before
         return self._booked(entry, verdict) if verdict.recovered or verdict.detections else verdict
 
+    @looks_again
     def report(self, step: StepRecord, finding: DetectionResult | None, measured: Mapping[str, Any]) -> Verdict:
         """Evaluate an output that a gate has measured itself, as ``Engine.report`` does."""
         with (entry := self.entry(step.trajectory_id)).lock:
@@ -274,6 +282,7 @@ class FlagBoard(QualityScores):
             self.counts["recoveries"] += 1
             self.recovered.append(verdict)
 
+    @looks_again
     def end_instance(self, trajectory_id: str, instance: str) -> None:
         """End the runs of an agent instance whose span has ended. ``instance``: as in ``StepRecord.run``."""
         if (entry := self.find(trajectory_id)) is None:
@@ -287,6 +296,7 @@ class FlagBoard(QualityScores):
                     self._end_run(entry, label)
         publish(self)
 
+    @looks_again
     def finish_recovery(self, trajectory_id: str, run: str) -> None:
         """Count the recovery of a run whose agent has answered, if the run recovered from a loop."""
         if (entry := self.find(trajectory_id)) is not None:
@@ -294,6 +304,7 @@ class FlagBoard(QualityScores):
                 self._recovered(self.engine.finish_recovery(entry.state, run))
             publish(self)
 
+    @looks_again
     def finish_recoveries(self, trajectory_id: str, trace_id: str, *, ended: bool) -> None:
         """Count the recoveries in a trace whose local root has ended; if ``ended``, let its pending stops expire."""
         if (entry := self.find(trajectory_id)) is None:
@@ -308,6 +319,7 @@ class FlagBoard(QualityScores):
                 entry.end_trace(trace_id)
         publish(self)
 
+    @looks_again
     def new_turn(self, trajectory_id: str, instance: str, turn: str) -> str:
         """Record the user turn of an agent instance, which a gate has read; returns the label of the run.
 
@@ -328,6 +340,7 @@ class FlagBoard(QualityScores):
             publish(self)
         return label
 
+    @looks_again
     def reset_episode(self, trajectory_id: str, run: str | None = None) -> None:
         """End the episode because a person dismissed the finding: the score becomes 0 and has to build up again.
 
@@ -343,6 +356,7 @@ class FlagBoard(QualityScores):
             self.engine.reset_episode(entry.state, label)
             entry.by_hand = entry.state.relay = None
 
+    @looks_again
     def stopped(self, trajectory_id: str, run: str) -> None:
         """End a run that a gate stopped: the next run of the trajectory begins without an episode."""
         if (entry := self.find(trajectory_id)) is not None:
@@ -352,6 +366,7 @@ class FlagBoard(QualityScores):
                 if not run or run.startswith("/"):  # the agent at the top
                     entry.note_stop(flag.last if flag is not None else None)
 
+    @looks_again
     def delivered(self, trajectory_id: str, run: str) -> None:
         """Record that a gate delivered the nudge to the agent of a run; escalation counts from this step."""
         if (entry := self.find(trajectory_id)) is not None:
@@ -366,57 +381,35 @@ class FlagBoard(QualityScores):
         """
         if self.is_shared(trace_id):
             return
-        with self.lock:
-            part = self._entries.pop(trace_id, None)
+        part = self.detach(trace_id, trajectory_id)
         if part is not None:
-            target = self.entry(trajectory_id)
-            # nobody else holds two of these locks, and a part left the table before its thread looked for the target:
-            # of two threads that join, one at most may wait for the other
-            with part.lock, target.lock:
-                if target.state.index:
-                    self._absorb(target, part)
-                else:
-                    self._take_place(target, part)
-        self.link(trajectory_id, (trace_id,))
+            self._merge(part, trajectory_id)
 
-    def _take_place(self, target: Entry, part: Entry) -> None:
-        """Let the entry of a trace be that of its trajectory, of which no step is known yet."""
-        part.trajectory_id = part.state.trajectory_id = target.trajectory_id
-        join_scores(part, target)
-        keep_said(part, target)
-        part.state.keep_deliveries_of(target.state)
-        self.cursors.absorb(part, target)
-        part.last_used = target.last_used
-        with self.lock:
-            self._entries[target.trajectory_id] = part
+    @looks_again
+    def _merge(self, part: Entry, trajectory_id: str) -> None:
+        target = self.entry(trajectory_id)
+        # nobody else holds two of these locks, and a part left the table before its thread looked for the target:
+        # of two threads that join, one at most may wait for the other
+        with part.lock, target.lock:
+            if target.state.index:
+                part.lock.retired = True
+                for step, recovered in absorb(target, part, self.branches, self.cursors):
+                    self._evaluate_again(target, step) if recovered else self._evaluate(target, step, again=True)
+                return
+            take_place(target, part, self.cursors)
+            if not self.replace(target, part):
+                raise RetiredError("the trajectory has left the table since it was looked up")
 
-    def _absorb(self, target: Entry, part: Entry) -> None:
-        join_scores(target, part)
-        self.cursors.absorb(target, part)
-        for label, newest in part.state.model_calls.items():
-            target.state.note_model_calls(label, target.state.model_calls.get(label, newest))
-        target.awaiting_state += (step._replace(trajectory_id=target.trajectory_id) for step in part.awaiting_state)
-        if part.replay is None:  # too many steps to evaluate again: their runs go on as they are
-            go_on_with(target, part)
-        for step, recovered in unknown_steps(target, part, self.branches):
-            self._evaluate_again(target, step) if recovered else self._evaluate(target, step, again=True)
-
+    @looks_again
     def discard_lossy(self, trajectory_id: str) -> bool:
         """Remove a trajectory whose steps hid arguments or results, so that the messages can rebuild it."""
         entry = self.find(trajectory_id)
         if entry is None or not entry.lossy or entry.state.index <= entry.reported:
             return False
         with entry.lock:
-            with self.lock:
-                if self._entries.get(entry.trajectory_id) is not entry:
-                    return False  # another thread was faster
-                del self._entries[entry.trajectory_id]
-            rebuilt = self.entry(entry.trajectory_id)
-            rebuilt.discarded = entry.discarded + entry.state.index - entry.reported
-            carry_over(entry, rebuilt)
-            keep_said(rebuilt, entry)
-            rebuilt.cursor = entry.cursor
-        return True
+            rebuilt = Entry(self.engine.new_state(entry.trajectory_id))
+            begin_again(rebuilt, entry)
+            return self.replace(entry, rebuilt)
 
     # --- reading ---------------------------------------------------------------------------------------------
 
@@ -430,6 +423,7 @@ class FlagBoard(QualityScores):
         flag = self._flag(trajectory_id, run, take=True)
         return flag if run is not None else self.with_advice(trajectory_id, flag, take=True).within(self.config.mode)
 
+    @looks_again
     def _flag(self, trajectory_id: str, run: str | None, *, take: bool) -> Flag:
         entry = self.find(trajectory_id)
         budget = self.spending.level(self.resolve_alias(trajectory_id)) if self.spending is not None else None
@@ -458,6 +452,7 @@ class FlagBoard(QualityScores):
 
     # --- saving ----------------------------------------------------------------------------------------------
 
+    @looks_again
     def save(self, trajectory_id: str, run: str | None = None) -> bytes | None:
         """Byte form of the state of a trajectory, None if the trajectory is unknown.
 
@@ -471,6 +466,7 @@ class FlagBoard(QualityScores):
             entry.replay, entry.saved_index = [], entry.state.index
             return entry.state.to_bytes(run)
 
+    @looks_again
     def adopt(self, trajectory_id: str, data: bytes, steps: int) -> bool:
         """Continue from saved state if another process has taken the trajectory further than this one knows.
 

@@ -29,6 +29,7 @@ from langgraph.types import Command, interrupt
 from langgraph_supervisor import create_supervisor
 
 import trajectory_guard
+from tests.helpers import REPLACES_CODE, record
 from trajectory_guard import (
     AgentState,
     FlagBoard,
@@ -867,3 +868,46 @@ def test_the_record_quotes_errors_as_data() -> None:
     assert "send_mail" in notes
     assert "SYSTEM:" not in notes
     assert "</result>" not in notes
+
+
+@pytest.mark.parametrize("odd", ["call id", "tool"])
+def test_half_a_character_in_a_name_does_not_switch_the_guard_off(odd: str) -> None:
+    """A name that a model has cut off within an emoji, in the first call of the thread: a loop follows it."""
+
+    def policy(messages: Sequence[Any], turn: int) -> AIMessage:
+        if rounds(messages) >= 12:
+            return AIMessage("I give up.")
+        call = {"name": "search", "args": {"query": "return policy"}, "id": f"call_{rounds(messages)}"}
+        if rounds(messages) == 0:
+            call |= {"id": "call_\ud83d"} if odd == "call id" else {"name": "search\ud83d"}
+        return AIMessage("", tool_calls=[call])
+
+    ran: dict[bool, int] = {}
+    for cursor in (False, True):
+        board = new_board(cursor=cursor)
+        graph = apply_guard(agent_builder(policy), board=board).compile()
+        ran[cursor] = rounds(graph.invoke(TASK, thread())["messages"])
+        assert not board.counts["errors.gate"]
+    assert ran[True] == ran[False] < 12
+
+
+def test_half_a_character_in_a_name_is_the_same_for_the_process_that_goes_on() -> None:
+    here, there = new_board(cursor=True), new_board(cursor=True)
+    here.observe(record("search", {"n": 1}, "answer", call_id="call_\ud83d", step_id="step_\ud83d"))
+    saved = here.cursors.save("t", "")
+    assert saved is not None
+    assert there.cursors.adopt("t", "", saved)
+    assert cursor_of(there, "t").to_plain() == cursor_of(here, "t").to_plain()
+
+
+@REPLACES_CODE
+def test_a_cursor_that_cannot_be_saved_costs_the_record_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(cursor: Cursor) -> Any:
+        raise RuntimeError("an error of the guard")
+
+    board = new_board(cursor=True)
+    monkeypatch.setattr(Cursor, "to_plain", fails)
+    out = apply_guard(agent_builder(repeats(12)), board=board).compile().invoke(TASK, thread())
+    assert rounds(out["messages"]) < 12
+    assert board.counts["errors.cursor"] > 0
+    assert not board.counts["errors.gate"]

@@ -60,7 +60,7 @@ def run_flag(options: argparse.Namespace) -> int:
     try:
         headers = _headers(options.token_file)
         method, said = _said(options)
-        where = urllib.parse.quote(options.id, safe="") + _query(options.resource)
+        where = urllib.parse.quote(options.id, safe="", errors="replace") + _query(options.resource)
         print_json(_ask(options.collector, where, method, said, headers))
     except (_FlagError, OSError, ValueError) as error:
         complain(f"flag {options.action}: {_in_words(error, options)}")

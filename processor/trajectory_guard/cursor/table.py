@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import zlib
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -13,7 +14,7 @@ import orjson
 from trajectory_guard.containment import contain
 from trajectory_guard.core.boundary import APPLICATION, GUARD, PERSON, Sighting
 from trajectory_guard.core.cursor import Cursor, digests_of
-from trajectory_guard.core.fingerprints import text_digest
+from trajectory_guard.core.fingerprints import parse_json, text_digest
 from trajectory_guard.core.interventions import args_excerpt
 from trajectory_guard.core.outcome import is_refused_by_person
 from trajectory_guard.core.state import StateFormatError
@@ -23,6 +24,7 @@ from trajectory_guard.core.text_bounds import chars_of
 from trajectory_guard.core.tracking.scope import run_label
 from trajectory_guard.entries import Entry
 from trajectory_guard.entry_table import EntryTable
+from trajectory_guard.locks import looks_again
 
 _MAX_ARGS_CHARS: Final = 4_096
 _MAX_NAME_CHARS: Final = 128
@@ -36,6 +38,7 @@ class Cursors:
     def __init__(self, table: EntryTable) -> None:
         self._table = table
 
+    @looks_again
     def copy_of(self, trajectory_id: str) -> Cursor | None:
         """A copy of the cursor of a trajectory, None if there is none.
 
@@ -48,6 +51,7 @@ class Cursors:
         with entry.lock:
             return entry.cursor.copy()
 
+    @looks_again
     def record(self, trajectory_id: str, change: Callable[[Cursor], _Found]) -> _Found | None:
         """Change the cursor of a trajectory, created if it is missing. An error is contained; None is returned."""
         entry = self._table.entry(trajectory_id)
@@ -99,17 +103,22 @@ class Cursors:
 
     # --- saving ------------------------------------------------------------------------------------------------
 
+    @looks_again
     def save(self, trajectory_id: str, instance: str) -> str | None:
         """The snapshot of a cursor as text, for the state of the gate of an agent instance; None if there is none."""
         entry = self._table.find(trajectory_id)
         if entry is None or entry.cursor is None:
             return None
         with entry.lock:
-            plain = orjson.dumps(entry.cursor.to_plain())
-            text = base64.b64encode(zlib.compress(plain, 1)).decode("ascii")
+            try:
+                text = _written(entry.cursor)
+            except Exception:  # noqa: BLE001  a record that fails must cost the host nothing
+                self._contain()
+                return None
             entry.cursors_saved[instance] = text_digest(text)
             return text
 
+    @looks_again
     def adopt(self, trajectory_id: str, instance: str, text: str) -> bool:
         """Continue from a snapshot that this process has not saved last: another process went on, or a fork began.
 
@@ -129,11 +138,20 @@ class Cursors:
             return True
 
 
+def _written(cursor: Cursor) -> str:
+    plain = cursor.to_plain()
+    try:
+        data = orjson.dumps(plain)
+    except TypeError:  # text that is no valid Unicode, as the id of a call may be that was cut off within an emoji
+        data = json.dumps(plain).encode("ascii")
+    return base64.b64encode(zlib.compress(data, 1)).decode("ascii")
+
+
 def _read(text: str) -> Cursor:
     try:
         unpacked = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), _MAX_SAVED_BYTES)
-        return Cursor.from_plain(orjson.loads(unpacked))
-    except (binascii.Error, zlib.error, TypeError, ValueError) as error:
+        return Cursor.from_plain(parse_json(unpacked.decode("utf-8")))
+    except (binascii.Error, zlib.error, TypeError, ValueError, RecursionError) as error:
         if isinstance(error, StateFormatError):
             raise
         raise StateFormatError(f"cursor: not a saved cursor: {error}") from None

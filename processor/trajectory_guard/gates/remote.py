@@ -57,6 +57,10 @@ _log: Final = logging.getLogger(telemetry.LOGGER)
 Use = Literal["flag", "budget"]
 
 
+class _UnaskableError(Exception):
+    """No request can be made of a question: an error of this one question, which says nothing of the collector."""
+
+
 class Caller(NamedTuple):
     """The process and the agent on whose behalf a gate asks for budgets; empty if unknown."""
 
@@ -197,7 +201,11 @@ class RemoteFlags:
         try:
             plain = self._in_time(lambda: self._asked(trajectory_id, after, hands, caller))
             answer = CollectorReply(_flag(plain), self._budget(plain))
+        except _UnaskableError as error:
+            self._fail(error)
+            return None
         except _NO_ANSWER as error:
+            memory.silent_until = self._clock() + _PAUSE_S
             self._fail(error)
             return None
         memory.keep(trajectory_id, question, use, answer, self._clock())
@@ -238,12 +246,15 @@ class RemoteFlags:
     def _get(
         self, trajectory_id: str, after: int, hands: int, caller: Caller, separate_by: tuple[str, ...]
     ) -> Mapping[str, Any]:
-        name = urllib.parse.quote(trajectory_id, safe="")
-        resource = {f"resource.{key}": _text(caller.resource.get(key, "")) for key in separate_by}
-        query = {"after": after, "by_hand": hands, "service": caller.service, "agent": caller.agent, **resource}
-        request = urllib.request.Request(
-            f"{self._url}/v1/flags/{name}?{urllib.parse.urlencode(query, errors='replace')}", headers=self._headers
-        )
+        try:
+            name = urllib.parse.quote(trajectory_id, safe="", errors="replace")  # as the collector reads ids from spans
+            resource = {f"resource.{key}": _text(caller.resource.get(key, "")) for key in separate_by}
+            query = {"after": after, "by_hand": hands, "service": caller.service, "agent": caller.agent, **resource}
+            request = urllib.request.Request(
+                f"{self._url}/v1/flags/{name}?{urllib.parse.urlencode(query, errors='replace')}", headers=self._headers
+            )
+        except Exception as error:
+            raise _UnaskableError(str(error)) from error
         with open_url(request, timeout_s=self._timeout_s) as reply:
             answer = json.loads(reply.read(_MAX_BYTES))
         if not isinstance(answer, dict):
@@ -260,7 +271,6 @@ class RemoteFlags:
         return status_of(plain) if "level" in plain else None
 
     def _fail(self, error: Exception) -> None:
-        self._memory.silent_until = self._clock() + _PAUSE_S
         self._failed()
         if not self._memory.is_logged:
             self._memory.is_logged = True

@@ -7,7 +7,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from trajectory_guard import telemetry
 from trajectory_guard.by_hand import HandFlags
@@ -20,6 +20,7 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.quality import Change, QualityRule, QualitySeries, TrajectoryQuality, check_score
 from trajectory_guard.core.steps import Certainty, StepRecord
 from trajectory_guard.entries import Entry, Flag
+from trajectory_guard.locks import looks_again
 from trajectory_guard.logs import log_verdict
 from trajectory_guard.quality.quality import API, JUDGE, Quality
 
@@ -29,6 +30,16 @@ if TYPE_CHECKING:
 
 MAX_NAME_CHARS: Final = 200
 _log: Final = logging.getLogger(telemetry.LOGGER)
+
+
+class _Added(NamedTuple):
+    """A change that a score has made: the finding on a drop, and whether a gate gives advice to the agent."""
+
+    trajectory_id: str
+    found: DetectionResult | None
+    measured: Mapping[str, Any]
+    still_low: bool
+    gated: bool
 
 
 class QualityScores(HandFlags, ABC):
@@ -123,39 +134,49 @@ class QualityScores(HandFlags, ABC):
             return None
         quality.note(source, name, score)
         agent = agent[:MAX_NAME_CHARS]
-        entry = self.entry(self.resolve_alias(trajectory_id))
+        added = self._add(self.resolve_alias(trajectory_id), score, name, agent, quality.rule)
+        if added is None or silent or (added.found is None and added.still_low):
+            return None
+        trajectory_id, found = added.trajectory_id, added.found
+        label = QUALITY_RUN + agent
+        step = StepRecord(
+            uuid.uuid4().hex[:16], trajectory_id, name, None, None, agent_id=agent or None,
+            timestamp=time.time(), run=label,
+        )  # fmt: skip
+        verdict = self.report(step, found, {**added.measured, "source": source})
+        if found is None:
+            self._clear_advice(trajectory_id, label)
+            self.finish_recovery(trajectory_id, label)
+        else:
+            self.counts["quality.drops"] += 1
+            self._mark_advised(trajectory_id, label, gated=added.gated)
+        return verdict
+
+    @looks_again
+    def _add(self, trajectory_id: str, score: float, name: str, agent: str, rule: QualityRule) -> _Added | None:
+        entry = self.entry(trajectory_id)
         with entry.lock:
             memory = _memory(entry)
             series = memory.series_of(agent, name)
             first = series.dropped_from is None
-            change = series.add(score, quality.rule)
-            if change is None or silent:
+            change = series.add(score, rule)
+            if change is None:
                 return None
-            still_low = memory.is_low(agent)
-            found, measured = _finding(name, series, quality.rule, first) if change is Change.DROPPED else (None, {})
-            gated = bool(memory.gates)
-        if found is None and still_low:
-            return None
-        label = QUALITY_RUN + agent
-        step = StepRecord(
-            uuid.uuid4().hex[:16], entry.trajectory_id, name, None, None, agent_id=agent or None,
-            timestamp=time.time(), run=label,
-        )  # fmt: skip
-        verdict = self.report(step, found, {**measured, "source": source})
-        if found is None:
-            self._recover(entry, label)
-        else:
-            self.counts["quality.drops"] += 1
-            with entry.lock:
-                run = entry.state.runs.get(label)
-                if run is not None:
-                    run.gated = gated
-        return verdict
+            found, measured = _finding(name, series, rule, first) if change is Change.DROPPED else (None, {})
+            return _Added(entry.trajectory_id, found, measured, memory.is_low(agent), bool(memory.gates))
 
-    def _recover(self, entry: Entry, label: str) -> None:
-        with entry.lock:
-            entry.flags.pop(label, None)  # advice that has not been delivered is no longer true
-        self.finish_recovery(entry.trajectory_id, label)
+    @looks_again
+    def _clear_advice(self, trajectory_id: str, label: str) -> None:
+        """Clear advice that has not been delivered, and is no longer true."""
+        with (entry := self.entry(trajectory_id)).lock:
+            entry.flags.pop(label, None)
+
+    @looks_again
+    def _mark_advised(self, trajectory_id: str, label: str, *, gated: bool) -> None:
+        with (entry := self.entry(trajectory_id)).lock:
+            run = entry.state.runs.get(label)
+            if run is not None:
+                run.gated = gated
 
     def publish_score(self, verdict: Verdict | None) -> None:
         """Publish a verdict on scores; errors are contained."""
@@ -173,6 +194,7 @@ class QualityScores(HandFlags, ABC):
 
     # --- gates -----------------------------------------------------------------------------------------------
 
+    @looks_again
     def new_messages(self, trajectory_id: str, gate: str | None, keys: Iterable[bytes]) -> tuple[int, bool]:
         """Record that a gate reads messages of a trajectory.
 
@@ -202,6 +224,7 @@ class QualityScores(HandFlags, ABC):
         """Whether a nudge about quality waits for one of these agents; see ``advice``."""
         return self.advice(trajectory_id, agents, take=False) is not None
 
+    @looks_again
     def advice(self, trajectory_id: str, agents: Collection[str] | None = None, *, take: bool = True) -> Verdict | None:
         """The verdict whose nudge about quality waits for one of these agents, None if there is none.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -70,6 +70,9 @@ class NameTable(Generic[K, V]):
     A name with several owners, such as a trace around several conversations, is ambiguous and resolves to none from
     then on. The names learned last are kept.
 
+    Attributes:
+        find: the owner of a name, None if the name is unknown or shared.
+
     >>> names = NameTable(10)
     >>> names.learn("trace", "conversation"), names.find("trace")
     (True, 'conversation')
@@ -79,6 +82,7 @@ class NameTable(Generic[K, V]):
 
     def __init__(self, limit: int) -> None:
         self._owners: BoundedTable[K, V | None] = BoundedTable(limit)
+        self.find: Final[Callable[[K], V | None]] = self._owners.get  # asked several times a step: no call in between
 
     def __contains__(self, name: K) -> bool:
         return name in self._owners
@@ -97,10 +101,6 @@ class NameTable(Generic[K, V]):
     def forget(self, name: K) -> None:
         """Remove the mapping of a name."""
         self._owners.pop(name, None)
-
-    def find(self, name: K) -> V | None:
-        """The owner, None if the name is unknown or shared."""
-        return self._owners.get(name)
 
     def is_shared(self, name: K) -> bool:
         """Whether a name has several owners."""
