@@ -106,6 +106,7 @@ class EntryTable:
             with entry.lock:
                 entry.flag_to_raise(verdict.run).put_back(verdict)
 
+    @looks_again
     def note_given(self, trajectory_id: str, run: str, texts: Iterable[str], calls: Sequence[str]) -> None:
         """Record what an agent was given to read; see ``Given.note``."""
         entry = self.find(trajectory_id)
