@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from trajectory_guard.core.detectors.pingpong import AGENTS
@@ -33,17 +33,19 @@ class Given:
         self.goes_on = False
         self.heard: tuple[str, ...] = ()
 
-    def note(self, state: TrajectoryState, run: str, texts: Iterable[str], calls: Sequence[str]) -> None:
+    def note(self, state: TrajectoryState, run: str, newest: str, texts: Iterable[str], calls: Iterable[str]) -> None:
         """Record what the agent of a run was given to read; new words are work of the agents, as the visit then shows.
 
         Parameters:
-            texts: what agents and persons have said.
-            calls: step ids of the calls in the user turn, newest first, with the agent's own.
+            newest: step id of its newest call.
+            texts: what agents and persons have said; calls: step ids of the calls in the user turn. Both are read only
+                where another agent reads.
         """
-        instance = _instance(run)
-        if calls:
-            self.goes_on = self.goes_on if self.reader == instance else self.newest in calls
-            self.reader, self.newest = instance, calls[0]
+        instance, before = _instance(run), self.newest
+        self.newest = newest
+        if self.reader == instance:
+            return
+        self.reader, self.goes_on = instance, before in calls
         heard = self.heard
         for digest in map(text_digest, texts):
             if digest not in heard:

@@ -107,12 +107,12 @@ class EntryTable:
                 entry.flag_to_raise(verdict.run).put_back(verdict)
 
     @looks_again
-    def note_given(self, trajectory_id: str, run: str, texts: Iterable[str], calls: Sequence[str]) -> None:
+    def note_given(self, trajectory_id: str, run: str, newest: str, texts: Iterable[str], calls: Iterable[str]) -> None:
         """Record what an agent was given to read; see ``Given.note``."""
         entry = self.find(trajectory_id)
         if entry is not None:
             with entry.lock:
-                entry.given.note(entry.state, run, texts, calls)
+                entry.given.note(entry.state, run, newest, texts, calls)
 
     def repeats_model_call(self, trajectory_id: str) -> bool:
         """Whether an agent of the trajectory repeats a model call, without a tool call in between."""

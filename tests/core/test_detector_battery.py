@@ -139,6 +139,10 @@ def mixtures() -> list[list[list[DetectionResult | None]]]:
     return [run(*map(fresh, KINDS), seed=seed) for seed in range(8)]
 
 
+OF_VISITS = {"same_visits"}
+"""Rules on the visits of agents, which are a run of their own: ``test_relay``."""
+
+
 def found_by(kind: type[Detector]) -> list[tuple[int, DetectionResult]]:
     """Its findings in all mixtures, each with the index of its step."""
     column = KINDS.index(kind)
@@ -171,7 +175,7 @@ def test_fires_on_the_mixture_with_a_well_formed_result(kind: type[Detector]) ->
 
 
 def test_all_its_rules_fire_somewhere_in_the_mixture(kind: type[Detector]) -> None:
-    assert {result.rule for _, result in found_by(kind)} == set(kind.rules)
+    assert {result.rule for _, result in found_by(kind)} == set(kind.rules) - OF_VISITS
 
 
 def test_a_new_detector_has_nothing_to_dump(kind: type[Detector]) -> None:

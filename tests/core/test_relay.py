@@ -295,9 +295,19 @@ def test_an_agent_that_finds_nothing_whenever_it_is_called_is_nudged(says: bool,
     assert "S" not in seen
     found = verdicts[first]
     assert found is not None
-    assert found.detections[0].rule == "empty_visits"
-    assert found.reason == f"researcher has made the same calls {first} times and found nothing."
+    assert found.detections[0].rule == "same_visits"
+    assert found.reason == f"researcher has made the same calls {first} times with the same results."
     assert one_by_one(steps) == verdicts
+
+
+@pytest.mark.parametrize("questions", [1, 100])
+def test_turns_of_one_agent_that_each_are_an_instance_are_nudged_if_they_answer_one_message(questions: int) -> None:
+    """AG2 and AutoGen open a span of the agent for each of its turns; a program may call it for a list of questions."""
+    steps = visits(100, (("shop", "search"),))
+    steps = [step._replace(usage=Usage(asked=f"?{at % questions}")) for at, step in enumerate(steps)]
+    seen = outline(evaluate(steps))
+    assert (seen.find("N"), "S" in seen) == (10 if questions == 1 else -1, False)
+    assert one_by_one(steps) == evaluate(steps)
 
 
 def test_visits_in_vain_that_ask_for_something_else_are_left_alone() -> None:

@@ -142,5 +142,8 @@ def test_reviewers_that_look_up_the_same_for_each_draft_are_not_stopped(how: str
     graph = builder.compile()
     run = (lambda *given: guarded_invoke(graph, *given, board=board)) if how == "guarded_invoke" else graph.invoke
     messages: list[BaseMessage] = run(TASK, {**config, "recursion_limit": 100})["messages"]
-    assert (nudges(messages), closing(messages)) == ([], [])
     assert len(messages) >= 60
+    assert closing(messages) == []
+    told = [place for place, one in enumerate(messages) if one in nudges(messages)]
+    drafts_before = [sum(one.name == "writer" for one in messages[:place]) for place in told]
+    assert drafts_before == [9], "after eight drafts of which the guides say nothing new"

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, Send
 
 from trajectory_guard import LoopDetectedError, TrajectoryGuardMiddleware, apply_guard
@@ -195,3 +196,34 @@ def test_agents_that_are_given_a_task_alone_are_left_alone() -> None:
     graph = apply_guard(builder, agent="both", board=board).compile()
     messages = graph.invoke({"messages": [HumanMessage("Write the book.")]}, thread(**LIMIT))["messages"]
     assert not {"N", "S"} & set(outline(messages))
+
+
+@pytest.mark.parametrize("critic", [AIMessage, SystemMessage])
+@pytest.mark.parametrize("says", [same, new])
+def test_an_agent_that_a_critic_sends_back_to_the_same_call_is_stopped(critic: Any, says: Says) -> None:
+    """It answers after each call, and was nudged after each of them: an answer that is turned down ends no loop."""
+    drafts = itertools.count()
+
+    def policy(messages: Any, _: int) -> AIMessage:
+        if messages[-1].type == "tool":
+            return AIMessage(says(next(drafts)))
+        return calls(messages, ("search", {"subject": "returns"}))
+
+    search = a_tool("search", "The page on returns says that shoes can be sent back within thirty days.")
+    model = ScriptedChatModel(policy=policy)
+    builder = StateGraph(MessagesState)
+    builder.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
+    builder.add_node("tools", ToolNode([search]))
+    builder.add_node("critic", lambda _: {"messages": [critic(content="Not good enough, try again.")]})
+
+    def route(state: Any) -> str:
+        newest = state["messages"][-1]
+        return END if is_guard_message(newest) else "tools" if newest.tool_calls else "critic"
+
+    builder.add_edge(START, "agent")
+    builder.add_conditional_edges("agent", route, ["tools", "critic", END])
+    builder.add_edge("tools", "agent")
+    builder.add_edge("critic", "agent")
+    graph = apply_guard(builder, board=new_board()).compile()
+    seen = outline(graph.invoke({"messages": [HumanMessage("How do I return shoes?")]}, LIMIT)["messages"])
+    assert (seen.count("t"), seen.count("N"), seen.count("S")) == (5, 1, 1)

@@ -164,7 +164,7 @@ def _clock(now: float) -> str:
 
 
 def _link(view: PageView, **further: str) -> str:
-    return escape(f"{PATH}?{urlencode({'q': view.query, 'limit': view.limit, **further})}")
+    return escape(f"{PATH}?{urlencode({'q': view.query, 'limit': view.limit, **further}, errors='replace')}")
 
 
 def _text(value: Any) -> str:

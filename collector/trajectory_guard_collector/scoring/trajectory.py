@@ -177,30 +177,28 @@ class Trajectory:
 
     def remove(self, item: Item) -> None:
         """Remove an item that belongs to another trajectory, or is no step of its own."""
-        place = next((at for at, other in enumerate(self.items) if other is item), None)
-        item.key = None
+        place, item.key = self._place_of(item), None
         if place is not None:
             del self.items[place]
             self._invalidate(place)
-            self.changed = True
 
     def refresh(self, item: Item) -> None:
         """Invalidate the evaluations from an item on, since its identity has changed."""
-        place = next((at for at, other in enumerate(self.items) if other is item), None)
-        if place is not None:
+        if (place := self._place_of(item)) is not None:
             self._invalidate(place)
-            self.changed = True
+
+    def _place_of(self, wanted: Item) -> int | None:
+        return next((at for at, item in enumerate(self.items) if item is wanted), None)
 
     def restore_head(self) -> None:
         """Let the newest step be evaluated again if the state behind it is gone, since a newer one moved away."""
-        if self._head is None and self.items and self.waiting is None:
+        if self._head is None and self.items:
             self._invalidate(len(self.items) - 1)
 
     def _invalidate(self, place: int) -> None:
+        self.changed = True
         if place < self._evaluated:
-            self._head = None
-            self._evaluated = place
-            self.revised = True
+            self._head, self._evaluated, self.revised = None, place, True
         while self._snapshots and self._snapshots[-1][0] > place:
             self._snapshots.pop()
 
@@ -377,10 +375,7 @@ class Trajectory:
         return next((item for item in steps if item.verdict is not None and item.verdict.run == run), None)
 
     def compact(self) -> None:
-        """Compact all steps to free their memory; later arrivals are evaluated in order of arrival.
-
-        The state behind the newest step has to be known; see ``restore_head``.
-        """
+        """Compact all steps to free their memory, after ``restore_head``; later ones are evaluated as they arrive."""
         if self._head is not None:
             self.base = _freeze(self._head)
             self._forget(len(self.items))

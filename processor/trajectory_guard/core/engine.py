@@ -212,7 +212,7 @@ class Engine:
             visit = state.visit
             if step.agent_id:
                 visit, ended = advance(visit, step, evaluated[1], label, state.index)
-            if ended is not None and self._laps and (ended.empty or ended.agent != step.agent_id):  # hands to another
+            if ended is not None and self._laps and (ended.agent != step.agent_id or ended.may_repeat):
                 agents = self._relay_of(state, ended, step)
                 before.keep(agents)
                 lap = self._evaluate(state, agents, ended.record(step), None, likely=True)

@@ -217,6 +217,8 @@ def decide(
     """
     if not found:
         if not ladder.active:
+            if progress and ladder.segment_nudges:
+                _reset_rungs(ladder)  # from here on the loop that the run recovered from is another one
             return _NOTHING_DUE
         return _without_finding(ladder, new_batch=new_batch, progress=progress, may_be_new=may_be_new)
     certainty = _certainty(found)
@@ -308,10 +310,12 @@ def _certainty(found: Sequence[DetectionResult]) -> Certainty:
 def _open_episode(ladder: Ladder, found: Sequence[DetectionResult]) -> bool:
     opened = not ladder.active
     if opened:
-        ladder.active, ladder.nudged, ladder.stopped = True, False, False
+        ladder.active, ladder.stopped, ladder.unproductive_steps = True, False, 0
         ladder.first_step = min(one.first_step for one in found)
-        ladder.unproductive_steps = ladder.steps_to_first_nudge = 0
-        _reset_rungs(ladder)
+        ladder.nudged = ladder.segment_nudges > 0 and ladder.first_step == ladder.recovered_from
+        if not ladder.nudged:  # else the answer was none: somebody has sent the agent back to the same loop
+            ladder.steps_to_first_nudge = 0
+            _reset_rungs(ladder)
     return opened
 
 
@@ -418,14 +422,17 @@ def finish_recovery(ladder: Ladder) -> bool:
 
     It recovered if it was nudged, has not repeated since, and did something else: a step of progress, or (where a gate
     delivered the nudge, so that the agent has read it) an answer. While a further nudge waits for delivery, the answer
-    is the repeat that made it due.
+    is the repeat that made it due. A critic may turn the answer down, and the loop go on.
     """
     repeated = ladder.steps_since_nudge > 0 or ladder.nudge_undelivered
     heeded = not repeated and (ladder.progressed or ladder.nudge_delivered)
     if not (ladder.active and ladder.nudged and not ladder.stopped and heeded):
         return False
     ladder.recovered_from, ladder.recovered_at = ladder.first_step, ladder.repeats_at_nudge
-    _end_episode(ladder)
+    if ladder.progressed or not ladder.nudge_delivered:
+        _end_episode(ladder)
+    else:  # an answer alone: if the very same loop goes on, it goes on from this nudge
+        ladder.active, ladder.first_step = False, -1
     return True
 
 

@@ -347,7 +347,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "same_effect": Rule(_same_effect, _anything),
     "same_answer": Rule(None, _same_answer),
     "cycle": Rule(_cycle, _anything),
-    "empty_visits": Rule(None, _at_least("empty_visits")),
+    "same_visits": Rule(None, _at_least("same_visits")),
     "nothing_new": Rule(None, _nothing_new),
     "unseen_results": Rule(None, _at_least("calls")),
     "known_calls": Rule(None, _known_calls),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from trajectory_guard.core.delivery import MAX_CHARS, brings_something
@@ -50,10 +50,11 @@ def newest_delivery(messages: Sequence[Any]) -> bool | None:
     return _delivers(messages, len(messages)) if last is not None and is_answer(last) else None
 
 
-def texts_given(messages: Sequence[Any]) -> list[str]:
+def texts_given(messages: Sequence[Any]) -> Iterator[str]:
     """What agents and persons have said in the newest messages: answers and questions, no calls and no results."""
-    said = [one for one in messages[-_MAX_COMPARED:] if is_answer(one) or is_of_person(one)]
-    return [text for one in said if not is_guard_message(one) and (text := content_text(one.content)[:MAX_CHARS])]
+    for one in messages[-_MAX_COMPARED:]:
+        if (is_answer(one) or is_of_person(one)) and not is_guard_message(one):
+            yield content_text(one.content)[:MAX_CHARS]
 
 
 def _delivers(messages: Sequence[Any], position: int) -> bool | None:

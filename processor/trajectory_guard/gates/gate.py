@@ -317,7 +317,8 @@ class Gate:
         self.board.note_talk(trajectory, talks=bool(said))
         verdicts += (self.board.observe(step._replace(run=instance or None, turn=turn)) for step in said)
         if steps:
-            self.board.note_given(trajectory, run, texts_given(messages), [*requested_in_turn(messages)])
+            texts, calls = texts_given(messages), requested_in_turn(messages)
+            self.board.note_given(trajectory, run, steps[-1].step_id, texts, calls)
         if not steps:
             began = status.get("run") not in (None, run)
             self.board.follow_model_calls(

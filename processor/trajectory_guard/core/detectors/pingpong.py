@@ -27,7 +27,7 @@ _HANDOFF_LAPS: Final = 3
 _SPOKEN_VISITS: Final = 64
 """So many visits may repeat while agents write answers in between: what they look up is the same for each new draft."""
 _SPOKEN_LAPS: Final = 8
-_EMPTY_VISITS: Final = 8
+_SAME_VISITS: Final = 8
 _UNHEARD: Final = 2
 """Factor for visits without a sign of an answer in between: the instances may work side by side, each on its own."""
 _MAX_NAME_CHARS: Final = 64
@@ -45,8 +45,9 @@ class PingPong(Detector):
     the third complete lap all of it. A lap proves no more than its weakest step: look and wait is a cycle, too. Agents
     that write an answer in each lap are nudged only, from the eighth lap on and for 64 visits.
 
-    An agent that the others only talk to makes no cycle. It is nudged after nine visits that made the same calls and
-    found nothing, or after seventeen if no answer was seen in between.
+    An agent that the others only talk to, or that is a new instance at each of its turns, makes no cycle. It is nudged
+    after nine visits that made the same calls with the same results, if each was given the same user message, or all
+    have found nothing; after seventeen, if no answer was seen in between. The work may be another one each time.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> lap = [
@@ -63,7 +64,7 @@ class PingPong(Detector):
     """
 
     name: ClassVar[str] = "pingpong"
-    rules: ClassVar[tuple[str, ...]] = ("cycle", "empty_visits")
+    rules: ClassVar[tuple[str, ...]] = ("cycle", "same_visits")
     loop_type: ClassVar[str] = TYPE_IV
     weight: ClassVar[float] = 1.5
     advice: ClassVar[tuple[str, ...]] = (
@@ -72,7 +73,7 @@ class PingPong(Detector):
         "Accept the current result, or ask a person to decide.",
     )
     recommendation: ClassVar[str] = "Check the hand-off rules: no participant owns the decision."
-    thresholds: ClassVar[Mapping[str, int]] = {"laps": _LAPS, "empty_visits": _EMPTY_VISITS}
+    thresholds: ClassVar[Mapping[str, int]] = {"laps": _LAPS, "same_visits": _SAME_VISITS}
     __slots__ = ("closed", "current", "matched", "of_agents", "proofs", "spoke_at", "tools")
 
     def __init__(self, *, of_agents: bool = False) -> None:
@@ -122,7 +123,7 @@ class PingPong(Detector):
         if self.current < 0:
             return None  # partly unknown
         if closed[-1] == self.current:
-            return self._empty_visits(seen) if self.of_agents and seen.outcome == EMPTY else None
+            return self._same_visits(seen) if self.of_agents else None
         for period in range(2, len(closed) + 1):
             if closed[-period] == self.current:
                 run = (self.matched[period - 1] if self.matched else 0) + 1
@@ -147,21 +148,25 @@ class PingPong(Detector):
             names=self.tools[-period:], period=period, varied=True, only_nudge=may_work,
         )  # fmt: skip
 
-    def _empty_visits(self, seen: Observation) -> DetectionResult | None:
-        """One agent whose visits all made the same calls and found nothing. The work may be another one each time."""
+    def _same_visits(self, seen: Observation) -> DetectionResult | None:
+        """One agent whose visits all made the same calls with the same results, for one message or in vain."""
         visits = (self.matched[0] if self.matched else 0) + 2
-        if visits < _EMPTY_VISITS * (1 if self.spoke_at == seen.index else _UNHEARD):
+        usage = seen.step.usage
+        for_one_message = usage is not None and usage.asked is not None
+        if not for_one_message and seen.outcome != EMPTY:
+            return None
+        if visits < _SAME_VISITS * (1 if for_one_message or self.spoke_at == seen.index else _UNHEARD):
             return None
         return self.found(
-            seen, 1.0, "empty_visits", Certainty.LIKELY, count=visits, first_step=max(0, seen.index + 1 - visits),
+            seen, 1.0, "same_visits", Certainty.LIKELY, count=visits, first_step=max(0, seen.index + 1 - visits),
             names=self.tools[-1:], period=1, only_nudge=True,
         )  # fmt: skip
 
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
         """The tools of a lap, and the number of laps."""
-        if found.rule == "empty_visits":
-            return f"{clip_middle(found.names[0])} has made the same calls {found.count} times and found nothing."
+        if found.rule == "same_visits":
+            return f"{clip_middle(found.names[0])} has made the same calls {found.count} times with the same results."
         tools = " → ".join(map(clip_middle, found.names))
         if found.period > 1 and len(set(found.names)) == 1:
             tools = f"of {clip_middle(found.names[0])} with {found.period} arguments in turn"
@@ -352,6 +357,11 @@ class Visit(NamedTuple):
             self.spoke or has_spoken, self.empty and _found_nothing(seen), self.heard, self.shared,
         )  # fmt: skip
 
+    @property
+    def may_repeat(self) -> bool:
+        """Whether further visits of this very agent may do the same once more, though nobody hands over to itself."""
+        return self.empty or self.shared
+
     def record(self, step: StepRecord) -> StepRecord:
         """The visit as one step; ``step`` is the first one after it.
 
@@ -361,7 +371,8 @@ class Visit(NamedTuple):
         return StepRecord(
             step.step_id, step.trajectory_id, HANDOFF if handed else self.agent, self.calls or None,
             self.results or None, EMPTY if self.empty else SUCCESS, agent_id=self.agent, evidence=step.evidence,
-            timestamp=step.timestamp, usage=_ANSWERED if self.spoke else None,
+            timestamp=step.timestamp,
+            usage=Usage(answers=int(self.spoke), asked=self.heard[-1] if self.shared and self.heard else None),
         )  # fmt: skip
 
     def to_plain(self) -> list[Any]:
@@ -405,9 +416,6 @@ def _asked(step: StepRecord) -> str:
     """Digest of the user message of the model call before a step, empty if no span shows it."""
     asked = step.usage.asked if step.usage is not None else None
     return text_digest(asked) if asked else ""
-
-
-_ANSWERED: Final = Usage(answers=1)
 
 
 def advance(
