@@ -77,6 +77,34 @@ def test_spoilt(encoding: str, spoil: str) -> None:
         decompress(encoding, bodies[spoil], MIB)
 
 
+class Body(bytes):
+    """Counts the slices that are taken of it."""
+
+    slices = 0
+
+    def __getitem__(self, place: Any) -> Any:
+        self.slices += 1
+        return super().__getitem__(place)
+
+
+@pytest.mark.parametrize("encoding", list(COMPRESS))
+@pytest.mark.parametrize("start", [b"", b"x"])
+def test_what_follows_the_data_is_not_read(encoding: str, start: bytes) -> None:
+    body = Body(COMPRESS[encoding](start) + b"\1" * MIB)
+    with pytest.raises(BadDataError, match=f"not valid {encoding}"):
+        decompress(encoding, body, 2 * MIB)
+    assert body.slices == 1
+
+
+@pytest.mark.parametrize("encoding", list(COMPRESS))
+def test_what_follows_at_the_end_of_a_slice_is_refused(encoding: str) -> None:
+    for size in range(4_060, 4_100):  # with headers, one of them fills a slice
+        body = COMPRESS[encoding](random.Random(0).randbytes(size))
+        assert len(decompress(encoding, body, MIB)) == size
+        with pytest.raises(BadDataError, match=f"not valid {encoding}"):
+            decompress(encoding, body + b"\1", MIB)
+
+
 @pytest.mark.parametrize("encoding", list(COMPRESS))
 def test_bomb_is_not_unpacked(encoding: str) -> None:
     packed = COMPRESS[encoding](bytes(300 * MIB), 1)
@@ -316,17 +344,6 @@ def test_a_long_text_is_not_searched(name: str) -> None:
     searched = time.process_time()
     from_json(Signal.TRACES, body)
     assert time.process_time() - searched < (searched - started) / 3
-
-
-@pytest.mark.parametrize("encoding", ["deflate", "zlib"])
-def test_what_follows_a_compressed_body_is_refused_at_once(encoding: str) -> None:
-    """zlib keeps it, and copies all of it with each further piece."""
-    started = time.process_time()
-    with pytest.raises(BadDataError, match="does not end where the body ends"):
-        decompress(encoding, zlib.compress(b"{}") + bytes(32 * MIB), 64 * MIB)
-    refused = time.process_time()
-    zlib.crc32(bytes(64 * MIB))
-    assert refused - started < 20 * (time.process_time() - refused)
 
 
 @pytest.mark.parametrize("chars", [4, 1_023, 1_024, MIB])

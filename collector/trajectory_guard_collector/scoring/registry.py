@@ -161,7 +161,7 @@ class TrajectoryRegistry:
             if before.items or before.base is not None:
                 self._dirty[before.key] = before
             else:
-                self._drop(before.key)
+                self._drop(before)
         if isinstance(item, StepItem):
             item.announced = item.verdict = None
             item.moved = item.evaluated
@@ -200,7 +200,7 @@ class TrajectoryRegistry:
         if before.items or before.base is not None:
             self._dirty[former] = before
         else:
-            self._drop(former)
+            self._drop(before)
 
     # --- scoring ---------------------------------------------------------------------------------------------
 
@@ -278,7 +278,6 @@ class TrajectoryRegistry:
         return events
 
     def _finish(self, trajectory: Trajectory) -> list[LoopEvent]:
-        trajectory.restore_head()
         return at_once(self._evaluate(trajectory, ALWAYS)) if trajectory.waiting is not None else []
 
     def evaluate_some(self, trajectory: Trajectory, now: float) -> list[StepItem]:
@@ -289,8 +288,7 @@ class TrajectoryRegistry:
         except Exception:  # noqa: BLE001  one trajectory must not cost the others
             self._counts.error("evaluate.trajectory")
             _log.exception("trajectory %r cannot be scored; its state is discarded", trajectory.key[1])
-            trajectory.abandon()
-            self._drop(trajectory.key)
+            self._drop(trajectory)
             return []
 
     def _tag_parent_later(self, event: LoopEvent) -> None:
@@ -415,7 +413,10 @@ class TrajectoryRegistry:
         self._awake.pop(trajectory.key, None)
         events = self._finish(trajectory)
         try:
-            closed = with_saved_state(trajectory, self.engine, self._counts, lambda: trajectory.close_runs(self.engine))
+            closed = with_saved_state(
+                trajectory, self.engine, self._counts, lambda: trajectory.close_runs(self.engine),
+                before_again=lambda: events.extend(self._finish(trajectory)),
+            )  # fmt: skip
             for verdict, item in closed:
                 item = item or stand_in(trajectory, verdict)
                 recovery = recovered_when_idle(trajectory, verdict, item, self._counts)
@@ -434,18 +435,16 @@ class TrajectoryRegistry:
         if verdict is not None and verdict.level is not Level.OBSERVE:
             attributes = verdict_attributes(verdict, str(verdict.first_step))
             self._flagged[trajectory.key] = Flagged(min(trajectory.floor[0], self._now()), attributes)
-        self._drop(trajectory.key)
+        self._drop(trajectory)
         return events
 
-    def _drop(self, key: Key) -> None:
-        self._all.pop(key, None)
-        self._open.pop(key, None)
-        self._awake.pop(key, None)
-        self._dirty.pop(key, None)
-        self._waiting.pop(key, None)
-        self._behind.pop(key, None)
+    def _drop(self, trajectory: Trajectory) -> None:
+        trajectory.abandon()
+        self._clear(trajectory)
+        for kept in (self._all, self._open, self._awake, self._dirty, self._waiting, self._behind):
+            kept.pop(trajectory.key, None)
         if self._evicted_keys is not None:
-            self._evicted_keys.append(key)
+            self._evicted_keys.append(trajectory.key)
 
     # --- saving ----------------------------------------------------------------------------------------------
 

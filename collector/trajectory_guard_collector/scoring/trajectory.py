@@ -177,28 +177,25 @@ class Trajectory:
 
     def remove(self, item: Item) -> None:
         """Remove an item that belongs to another trajectory, or is no step of its own."""
-        place, item.key = self._place_of(item), None
+        place = next((at for at, other in enumerate(self.items) if other is item), None)
+        item.key = None
         if place is not None:
             del self.items[place]
             self._invalidate(place)
+            self.changed = True
 
     def refresh(self, item: Item) -> None:
         """Invalidate the evaluations from an item on, since its identity has changed."""
-        if (place := self._place_of(item)) is not None:
+        place = next((at for at, other in enumerate(self.items) if other is item), None)
+        if place is not None:
             self._invalidate(place)
-
-    def _place_of(self, wanted: Item) -> int | None:
-        return next((at for at, item in enumerate(self.items) if item is wanted), None)
-
-    def restore_head(self) -> None:
-        """Let the newest step be evaluated again if the state behind it is gone, since a newer one moved away."""
-        if self._head is None and self.items:
-            self._invalidate(len(self.items) - 1)
+            self.changed = True
 
     def _invalidate(self, place: int) -> None:
-        self.changed = True
         if place < self._evaluated:
-            self._head, self._evaluated, self.revised = None, place, True
+            self._head = None
+            self._evaluated = place
+            self.revised = True
         while self._snapshots and self._snapshots[-1][0] > place:
             self._snapshots.pop()
 
@@ -240,12 +237,15 @@ class Trajectory:
     @property
     def waiting(self) -> Item | None:
         """The first item that has to be evaluated, for the first time or again; None if there is none."""
-        return self.items[self._evaluated] if self._evaluated < len(self.items) else None
+        first = self._evaluated
+        if first == len(self.items) and self._head is None:  # the newest item is gone: no state covers the others
+            first = self._nearest[0]
+        return self.items[first] if first < len(self.items) else None
 
     def is_due(self, now: float) -> bool:
-        """Whether the first item to evaluate need not wait any longer."""
+        """Whether the first item to evaluate need not wait any longer, or evaluated items are gone and none is left."""
         item = self.waiting
-        return item is not None and is_due(item, now)
+        return is_due(item, now) if item is not None else self.revised and self._head is None
 
     def evaluate(self, engine: Engine, reorder_steps: int, now: float) -> list[StepItem]:
         """Evaluate the first eight items that are due. Returns the steps among them."""
@@ -253,10 +253,10 @@ class Trajectory:
         head = self._head if self._head is not None else self._rewind(engine)
         evaluated = []
         most = min(count, self._evaluated + _AT_A_STRETCH)
-        end = min(waiting, most)
+        start, end = self._evaluated, min(waiting, most)
         while end < most and is_due(self.items[end], now):
             end += 1
-        for place in range(self._evaluated, end):
+        for place in range(start, end):
             item = self.items[place]
             if isinstance(item, StepItem):
                 item.verdict = self._evaluate(engine, head, item)
@@ -266,7 +266,7 @@ class Trajectory:
             if place % _SNAPSHOT_STEPS == _SNAPSHOT_STEPS - 1:
                 self._snapshots.append((place + 1, _freeze(head)))
         self._head, self._evaluated = head, end
-        self._read(head.state, evaluated)
+        self._read(head.state, evaluated if start < end else None)
         if count > reorder_steps + _SNAPSHOT_STEPS:
             more = end < waiting or (end < count and is_due(self.items[end], now))
             if not more:
@@ -283,10 +283,14 @@ class Trajectory:
         self.steps, self.episode, self.nudges = state.index, state.episodes, state.nudges
         self.evicted_runs = state.evicted_runs
 
+    @property
+    def _nearest(self) -> tuple[int, Snapshot | None]:
+        """The nearest snapshot before the first item to evaluate, and the number of items that it covers."""
+        return self._snapshots[-1] if self._snapshots else (0, self.base)
+
     def _rewind(self, engine: Engine) -> Head:
-        """The head at the nearest snapshot before the first item to evaluate."""
-        place, snapshot = self._snapshots[-1] if self._snapshots else (0, self.base)
-        self._evaluated = place
+        """The head at the nearest snapshot."""
+        self._evaluated, snapshot = self._nearest
         return self._thaw(engine, snapshot)
 
     def _thaw(self, engine: Engine, snapshot: Snapshot | None) -> Head:
@@ -356,15 +360,11 @@ class Trajectory:
 
         Call ``compact`` next, so that later steps continue from here. Every item must be evaluated before.
         """
-        nothing_evaluated = self._head is None and self.base is None
-        if nothing_evaluated or not any(published.may_recover for published in self.episodes.values()):
+        if not any(published.may_recover for published in self.episodes.values()):
             return []
-        head = self._head if self._head is not None else self._thaw(engine, self.base)
-        recoveries = [
-            verdict
-            for label in list(head.state.runs)
-            if (verdict := engine.finish_recovery(head.state, label)) is not None
-        ]
+        head = self._head if self._head is not None else self._rewind(engine)
+        found = (engine.finish_recovery(head.state, label) for label in list(head.state.runs))
+        recoveries = [verdict for verdict in found if verdict is not None]
         if recoveries:
             self._head, self.changed = head, True
             self._read(head.state, None)
@@ -375,11 +375,10 @@ class Trajectory:
         return next((item for item in steps if item.verdict is not None and item.verdict.run == run), None)
 
     def compact(self) -> None:
-        """Compact all steps to free their memory, after ``restore_head``; later ones are evaluated as they arrive."""
-        if self._head is not None:
-            self.base = _freeze(self._head)
-            self._forget(len(self.items))
-            self._snapshots, self._head, self._evaluated = [], None, 0
+        """Compact all steps, which must be evaluated, to free their memory; later ones are evaluated as they arrive."""
+        if self.items or self._head is not None:
+            self.base = _freeze(self._head) if self._head is not None else self._nearest[1]
+            self.abandon()
             self.compacted = self.current  # a run that became idle recovered without a step
 
     def dismiss(self, engine: Engine) -> None:
@@ -399,6 +398,7 @@ class Trajectory:
     def abandon(self) -> None:
         """Evict all items."""
         self._forget(len(self.items))
+        self._snapshots, self._head, self._evaluated, self.revised = [], None, 0, False
 
     def _forget(self, count: int) -> None:
         for item in self.items[:count]:

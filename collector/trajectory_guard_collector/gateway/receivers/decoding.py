@@ -161,11 +161,11 @@ def _zlib(body: bytes) -> Iterator[bytes]:
     stream = zlib.decompressobj()
     for rest in _slices(body, _SLICE):
         while rest:
-            if stream.eof:  # zlib keeps what follows, and copies all of it each time
+            if stream.eof:  # given more, it would copy all that it has been given since its end, each time
                 raise EOFError(_CUT)
             yield stream.decompress(rest, _PIECE)
-            rest = stream.unconsumed_tail
-    if not stream.eof or stream.unused_data:
+            rest = stream.unconsumed_tail or stream.unused_data
+    if not stream.eof:
         raise EOFError(_CUT)
 
 
