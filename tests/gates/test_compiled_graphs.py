@@ -252,7 +252,7 @@ async def test_a_misspelled_option_of_the_gate_is_not_ignored() -> None:
 
 
 def test_a_configuration_of_the_guard_in_the_place_of_that_of_langgraph_is_refused() -> None:
-    with pytest.raises(TypeError, match="pass a GuardConfig as guard_config="):
+    with pytest.raises(TypeError, match="pass the GuardConfig as guard_config="):
         guarded_invoke(_state_graph(works(1)), TASK, GuardConfig())
 
 

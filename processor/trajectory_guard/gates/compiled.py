@@ -385,7 +385,7 @@ def _are_equal(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 def _split(options: dict[str, Any], config: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Options of the gate and those of the graph, which would ignore a misspelled one of the gate."""
     if isinstance(config, GuardConfig):
-        raise TypeError("config: that of LangGraph is expected; pass a GuardConfig as guard_config=")
+        raise TypeError("config is the configuration of LangGraph; pass the GuardConfig as guard_config=")
     given: dict[str, Any] = {key: options.pop(key) for key in _OPTIONS if key in options}
     for key in options.keys() - _options_of_graphs():
         if hint := nearest(key, _OPTIONS):

@@ -191,8 +191,9 @@ def auto_instrument() -> None:
         instrument()
         if current_provider() is None and OTEL_PYTHON_TRACER_PROVIDER not in os.environ:
             _log.warning(
-                "trajectory_guard: no tracer provider is set, so no span is evaluated until the application sets one: "
-                "pip install opentelemetry-distro opentelemetry-exporter-otlp lets opentelemetry-instrument set it"
+                "trajectory_guard: no tracer provider is set, so no span is evaluated until the application sets one. "
+                "To have opentelemetry-instrument set one, run: "
+                "pip install opentelemetry-distro opentelemetry-exporter-otlp"
             )
     except ConfigError as error:  # a mistake of the operator: one line names the setting, without a traceback
         _log.error("trajectory_guard: the application runs unguarded: %s", "; ".join(map(str, error.mistakes)))
