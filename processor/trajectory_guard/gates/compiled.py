@@ -179,7 +179,7 @@ def _not_compiled(graph: Any) -> str:
             f"{problem}: a workflow of the functional API has no nodes to put a gate before; call "
             "TrajectoryGuardNode()(state) in its loop after the tools, or guard the graphs that it calls"
         )
-    return problem
+    return f"{problem}: .compile() it first, or call apply_guard(builder)" if hasattr(graph, "compile") else problem
 
 
 def _guard_copy(

@@ -62,6 +62,11 @@ class Instrumentation:
     def _attach(
         self, provider: trace.TracerProvider, config: GuardConfig | None, meters: metrics.MeterProvider | None
     ) -> TrajectoryGuardProcessor:
+        if isinstance(provider, trace.ProxyTracerProvider):  # what get_tracer_provider() returns until then
+            raise TypeError(
+                "tracer_provider: no tracer provider is set yet, so there is only OpenTelemetry's ProxyTracerProvider; "
+                "set one first, or call instrument() without it, which waits for one"
+            )
         if not hasattr(provider, "add_span_processor"):
             raise TypeError(
                 f"tracer_provider: {type(provider).__name__} has no add_span_processor; pass an SDK TracerProvider"
