@@ -64,14 +64,21 @@ def test_the_first_nudge_and_the_stop_come_where_the_table_says(
     assert (found["first_nudge"] + 1, found["first_stop"] + 1) == (int(nudges.split(",")[0]), int(stop))
 
 
+WORDS = ("juliet", "kilo", "lima", "mike", "november", "oscar", "papa", "quebec", "romeo")
 CLOCKS = [f"[2026-01-02T10:00:{second:02d}Z] {LONG}" for second in range(20)]
 DENIED = "Error: permission denied"
+NAMES = [f"{one}{other}" for one in ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot") for other in WORDS]
 EXCEPTIONS: list[tuple[str, list[dict[str, Any]], tuple[int, int | None]]] = [
     ("clocks", [{"tool": "get_order", "args": {"id": 17}, "result": text} for text in CLOCKS], (3, 9)),
     ("text of a success", [{"tool": "run", "args": {"a": 1}, "result": DENIED, "outcome": "success"}] * 20, (3, 9)),
     ("text of an error", [{"tool": "run", "args": {"a": 1}, "result": DENIED}] * 20, (3, 5)),
     ("unknown words", [{"tool": "run", "args": {"a": 1}, "result": "zxqv blip 77", "outcome": "error"}] * 20, (3, 16)),
     ("batch", [{"tool": "update", "args": {"id": 1000 + 7 * at}, "result": DENIED} for at in range(40)], (7, 25)),
+    (
+        "look-ups",
+        [{"tool": "get_page", "args": {"url": f"https://{name}.com/"}, "result": DENIED} for name in NAMES],
+        (4, 31),
+    ),
     ("waiting", [{"tool": "call_api", "args": {"u": "x"}, "result": "202 Accepted"}] * 200, (9, 192)),
     ("time limit", [{"tool": "call_api", "args": {"u": "x"}, "result": "503 Service Unavailable"}] * 400, (9, None)),
 ]
