@@ -47,7 +47,7 @@ def test_without_operon_the_error_says_what_to_install(monkeypatch: pytest.Monke
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "operon_ai", None)
     monkeypatch.delitem(sys.modules, "trajectory_guard.integrations.a2a", raising=False)
-    with pytest.raises(ImportError, match=r"certificates as A2A parts needs operon_ai.*install the extra 'a2a'"):
+    with pytest.raises(ImportError, match=r"the A2A form of certificates needs operon_ai.*install the extra 'a2a'"):
         __import__("trajectory_guard.integrations.a2a")
     one, other = gate_certificates()  # the gates themselves need nothing of it
     assert one.verify().trusted

@@ -189,6 +189,7 @@ def test_configuration_imports_pydantic_and_constants_of_core_only() -> None:
         f"{ROOT}.config_file",
         f"{ROOT}.config_keys",
         f"{ROOT}.config_messages",
+        f"{ROOT}.config_part",
         f"{ROOT}.config_values",
         f"{ROOT}.core.detectors",
         f"{ROOT}.core.settings",
@@ -205,7 +206,8 @@ def test_configuration_imports_pydantic_and_constants_of_core_only() -> None:
 def test_the_rules_of_spending_are_pure() -> None:
     """Ledger, budgets and outliers: no clock, threads, files or telemetry. The stores and ``Spending`` are around them."""
     pure = [f"{ROOT}.spending.{name}" for name in ("ledger", "budget", "outliers", "duplicates", "settings")]
-    allowed = ("pydantic", *pure, f"{ROOT}.core.tracking.tables", f"{ROOT}.config_keys")
+    checked = (f"{ROOT}.config_keys", f"{ROOT}.config_part", f"{ROOT}.core.text")
+    allowed = ("pydantic", *pure, f"{ROOT}.core.tracking.tables", *checked)
     assert {module: found for module in pure if (found := outside(module, *allowed))} == {}
     never = {"time", "threading", "socket", "asyncio", "sqlite3", "logging", "datetime", "random"}
     assert {module: found for module in pure if (found := imports(module) & never)} == {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_origin
@@ -17,6 +17,7 @@ from trajectory_guard.config import SECTIONS, ConfigError, GuardConfig, Mistake,
 from trajectory_guard.core.detectors import weights
 from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings
 from trajectory_guard.otel.instrument import instrument
+from trajectory_guard.spending.settings import BudgetSettings, ModelPrice
 
 CONFIGS = DATA / "config"
 
@@ -548,3 +549,44 @@ def test_an_empty_secret_is_a_mistake(key: str, value: str) -> None:
     with pytest.raises(ConfigError, match=f"{key}: must not be empty"):
         GuardConfig.from_mapping({key: value})
     assert getattr(GuardConfig.from_env({f"TRAJECTORY_GUARD_{key.upper()}": value}), key) is None
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ToolPolicy(pol=True), "ToolPolicy: unknown key 'pol' (did you mean 'poll'?)"),
+        (lambda: ToolPolicy(weight=11), "ToolPolicy: weight: expected at most 10, got 11"),
+        (
+            lambda: BudgetSettings(scope="user", usd=1),
+            "BudgetSettings: scope: expected 'trajectory', 'agent', 'service' or 'day', got 'user'",
+        ),
+        (lambda: BudgetSettings(scope="day"), "BudgetSettings: give either 'usd' or 'tokens'"),
+        (
+            lambda: ModelPrice(inputs=3, output=1),
+            "ModelPrice: input: required\nModelPrice: unknown key 'inputs' (did you mean 'input'?)",
+        ),
+        (
+            lambda: GuardConfig("guard.toml"),
+            "GuardConfig takes its keys by name, got str; GuardConfig.from_file(path) reads a file, "
+            "GuardConfig.from_mapping(values) takes a mapping",
+        ),
+        (
+            lambda: GuardConfig.from_mapping("guard.toml"),
+            "configuration: expected a mapping, got str; GuardConfig.from_file(path) reads a file",
+        ),
+    ],
+)
+def test_a_mistake_in_a_part_or_in_the_way_of_giving_it_is_told_as_in_a_configuration(
+    make: Callable[[], Any], message: str
+) -> None:
+    """Found: the text of pydantic, with an address of its documentation, or Python's on positional arguments."""
+    with pytest.raises(ConfigError) as raised:
+        make()
+    assert str(raised.value) == message
+
+
+def test_a_part_within_a_configuration_has_its_whole_path_in_a_mistake() -> None:
+    with pytest.raises(ConfigError) as raised:
+        GuardConfig(tools={"a": {"pol": True}}, budgets=[{"scope": "user", "usd": 1}])  # type: ignore[typeddict-item]
+    assert "'tools.a.pol' (did you mean 'poll'?)" in str(raised.value)
+    assert "budgets.0.scope: expected 'trajectory'" in str(raised.value)

@@ -22,6 +22,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from tests.helpers import record
 from trajectory_guard import GuardConfig, StagnationGate, runtime, shared_board, uninstrument
 from trajectory_guard.cli.demo.scripted import ScriptedChatModel, call
+from trajectory_guard.core.interventions import Spent, stop_payload
 
 ROOT = Path(__file__).parent.parent
 PAGES = ("docs/cursor.md", "docs/quality.md", "docs/spending.md", "docs/certificates.md", "processor/README.md")
@@ -184,7 +185,12 @@ def test_there_are_command_lines_on_the_pages() -> None:
     assert len(commands()) >= 20
 
 
-SETTINGS = re.findall(r"`([\w.]+ = [^`]+)`", (ROOT / "docs" / "tuning.md").read_text(encoding="utf-8"))
+SETTINGS = [
+    "\n".join(settings)
+    for line in (ROOT / "docs" / "tuning.md").read_text(encoding="utf-8").splitlines()
+    if (settings := re.findall(r"`([\w.]+ = [^`]+)`", line))
+]
+"""The settings of each row: one may need another."""
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -192,3 +198,14 @@ def test_the_settings_on_the_page_of_complaints_can_be_copied_into_a_file(settin
     file = tmp_path / "guard.toml"
     file.write_text(setting, encoding="utf-8")
     assert GuardConfig.from_file(file) != GuardConfig()
+
+
+def test_the_page_of_the_processor_lists_every_key_of_the_stop_payload() -> None:
+    page = (ROOT / "processor" / "README.md").read_text(encoding="utf-8")
+    table = page.partition("| key of the stop payload |")[2].partition("\n\n")[0]
+    payload = stop_payload(
+        reason="", types=[], rule="", score=0.0, nudges_sent=0, steps_taken=0, similar_actions=[], spent=Spent(),
+        recommendation="", certificate={},
+    )  # fmt: skip
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(payload)
+    assert all(f"`{key}`" in table for key in Spent._fields)

@@ -320,3 +320,9 @@ def latencies(reader: InMemoryMetricReader) -> int:
         if metric.name == telemetry.LATENCY.name
         for point in metric.data.data_points
     )
+
+
+def test_the_provider_that_stands_for_one_that_is_not_set_yet_is_named_as_such() -> None:
+    """Found: "ProxyTracerProvider has no add_span_processor", of a provider that nobody has made."""
+    with pytest.raises(TypeError, match=r"no tracer provider is set yet.*or call instrument\(\) without it"):
+        instrument(trace.ProxyTracerProvider())

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import fields
 from pathlib import Path
 from types import FunctionType
@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
 from trajectory_guard.config_file import decode_file
-from trajectory_guard.config_messages import UNKNOWN_KEY, in_variables, sentence
+from trajectory_guard.config_messages import UNKNOWN_KEY, in_variables
+from trajectory_guard.config_messages import ConfigError as ConfigError
 from trajectory_guard.config_messages import Mistake as Mistake
+from trajectory_guard.config_part import PartModel, mistakes_of
 from trajectory_guard.config_values import BaseUrl, OptionalPath, Secret
 from trajectory_guard.core.detectors import weights as default_weights
-from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings, check_weights
+from trajectory_guard.core.settings import EngineSettings, ToolSettings, check_weights
 from trajectory_guard.core.templates import template_mistake
 from trajectory_guard.core.text import nearest
 from trajectory_guard.cursor.settings import CURSOR_KEYS, CursorSettings
@@ -62,42 +64,16 @@ SECTION_OF: Final[Mapping[str, str]] = {key: section for section, keys in SECTIO
 GATE_KEYS: Final = frozenset(SECTIONS["gate"])
 """Keys that concern one gate alone: gates of one process may differ in them."""
 _MAX_SHOWN: Final = 80
-_MAX_MESSAGE_CHARS: Final = 500
 _WRAPPERS: Final = ("guard", "tool", "trajectory_guard", "trajectory-guard")
 """Keys below which other programs, and the collector, have the keys of the guard."""
 _AT_THE_TOP: Final = " (this file has the guard's keys at its top, or in sections such as 'policy')"
+_OF_A_FILE: Final = "; GuardConfig.from_file(path) reads a file"
 _USERINFO: Final = re.compile(r"//[^/@\s]{1,256}@")
 _ENGINE: Final = EngineSettings()
 _TOOL: Final = ToolSettings()
 
 
-class ConfigError(ValueError):
-    """A configuration that cannot be used. Its text has one line per mistake, with source, key and value.
-
-    Parameters:
-        mistakes: the mistakes; one that is text has neither path nor source.
-
-    Attributes:
-        mistakes: all of them.
-    """
-
-    def __init__(self, *mistakes: Mistake | str) -> None:
-        super().__init__(*mistakes)
-        self.mistakes = tuple(Mistake("", one) if isinstance(one, str) else one for one in mistakes)
-
-    def __str__(self) -> str:
-        return "\n".join(map(str, self.mistakes))
-
-    def at(self, source: str) -> ConfigError:
-        """The same mistakes in another source."""
-        return ConfigError(*(one._replace(source=source) for one in self.mistakes))
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), defer_build=False)
-
-
-class ToolPolicy(_Model):
+class ToolPolicy(PartModel):
     """Declared properties of one tool beyond its spans. All are optional."""
 
     poll: bool = _TOOL.poll
@@ -112,12 +88,14 @@ class ToolPolicy(_Model):
     """Factor on the confidence of findings at this tool, capped at 1 after multiplication."""
 
 
-class GuardConfig(CursorSettings, QualityKeys, _Model):
+class GuardConfig(CursorSettings, QualityKeys, BaseModel):
     """Everything that can be set, with defaults. Frozen; equal configurations compare equal.
 
     Raises:
         ConfigError: unknown key, wrong type, or values that contradict each other; all mistakes are listed.
     """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), defer_build=False)
 
     nudge_threshold: float = Field(default=_ENGINE.nudge_threshold, gt=0.0)
     """Score from which a nudge may become due."""
@@ -225,11 +203,20 @@ class GuardConfig(CursorSettings, QualityKeys, _Model):
         self.engine_settings()
         return self
 
+    if not TYPE_CHECKING:  # type checkers refuse such a call themselves
+
+        def __new__(cls, *given: Any, **values: Any) -> GuardConfig:
+            """Refuse what is not given by name, with the method that takes it."""
+            if given:
+                ways = f"{_OF_A_FILE}, GuardConfig.from_mapping(values) takes a mapping"
+                raise ConfigError(f"GuardConfig takes its keys by name, got {type(given[0]).__name__}{ways}")
+            return super().__new__(cls)
+
     def __init__(self, **values: Unpack[GuardKeys]) -> None:
         try:
             super().__init__(**cast("dict[str, Any]", values))
         except ValidationError as error:
-            raise ConfigError(*_mistakes(error, type(self))).at("GuardConfig") from None
+            raise ConfigError(*mistakes_of(error, type(self), _INNER, _SECRETS)).at("GuardConfig") from None
 
     @field_validator("weights")
     @classmethod
@@ -256,6 +243,8 @@ class GuardConfig(CursorSettings, QualityKeys, _Model):
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], *, source: str = "configuration") -> GuardConfig:
         """Build from decoded JSON, TOML or YAML, with or without ``SECTIONS``; ``source`` names it in errors."""
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"{source}: expected a mapping, got {type(values).__name__}{_OF_A_FILE}")
         flat, written, mistakes = _without_sections(values, cls.model_fields)
         try:
             config = cls(**flat)
@@ -480,18 +469,3 @@ def _where_written(mistake: Mistake, written: Mapping[str, str]) -> Mistake:
     """The mistake at the path that the user wrote, section included."""
     key, dot, rest = mistake.path.partition(".")
     return mistake._replace(path=f"{written.get(key, key)}{dot}{rest}")
-
-
-def _mistakes(error: ValidationError, model: type[BaseModel]) -> Iterator[Mistake]:
-    for item in error.errors():
-        path, reason = ".".join(str(part) for part in item["loc"]), item.get("ctx", {}).get("error")
-        if item["type"] == "extra_forbidden":
-            known = _INNER.get(str(item["loc"][0]), model).model_fields
-            yield Mistake(path, UNKNOWN_KEY + nearest(str(item["loc"][-1]), known))
-        elif isinstance(reason, SettingsError):
-            yield Mistake(reason.path, reason.message)
-        else:
-            says_what = item["type"] == "missing" or (item["loc"][:1], item["type"]) == (("dialects",), "value_error")
-            is_shown = path and not says_what and item["loc"][0] not in _SECRETS
-            value = f", got {item['input']!r}" if is_shown else ""
-            yield Mistake(path, (sentence(item) + value)[:_MAX_MESSAGE_CHARS])

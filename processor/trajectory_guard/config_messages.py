@@ -55,6 +55,28 @@ class Mistake(NamedTuple):
         return ": ".join(filter(None, parts))
 
 
+class ConfigError(ValueError):
+    """A configuration that cannot be used. Its text has one line per mistake, with source, key and value.
+
+    Parameters:
+        mistakes: the mistakes; one that is text has neither path nor source.
+
+    Attributes:
+        mistakes: all of them.
+    """
+
+    def __init__(self, *mistakes: Mistake | str) -> None:
+        super().__init__(*mistakes)
+        self.mistakes = tuple(Mistake("", one) if isinstance(one, str) else one for one in mistakes)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.mistakes))
+
+    def at(self, source: str) -> ConfigError:
+        """The same mistakes in another source."""
+        return ConfigError(*(one._replace(source=source) for one in self.mistakes))
+
+
 def sentence(error: Mapping[str, Any]) -> str:
     """The sentence for one item of ``ValidationError.errors()``, without the value.
 

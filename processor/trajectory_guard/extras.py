@@ -23,8 +23,13 @@ def missing(what: str, error: ImportError, extra: str, *, fits: str = "a version
     """
     if found := _installed(error):
         return f"{what} does not know {found} ({error}): {install(extra)} for {fits}"
-    why = f"needs {error.name}" if error.name else f"cannot be loaded ({error})"
+    why = f"needs {_package(error.name)}" if error.name else f"cannot be loaded ({error})"
     return f"{what} {why}: {install(extra)}"
+
+
+def _package(module: str) -> str:
+    """The module, or its package where the name does not say which one that is."""
+    return "protobuf" if module == "google" or module.startswith("google.protobuf") else module
 
 
 def _installed(error: ImportError) -> str:

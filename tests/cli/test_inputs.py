@@ -253,6 +253,15 @@ def test_truncated_gzip_gives_what_is_there(tmp_path: Path, indent: int | None) 
     assert problems[-1] == "FILE: cannot be read to its end: the compressed data ends early: truncated"
 
 
+def test_zstd_that_is_cut_off_before_its_first_byte_is_not_called_empty(tmp_path: Path) -> None:
+    whole = _zstd(os.urandom(5_000).hex().encode())
+    for cut in (5, 8, 40, len(whole) // 2):
+        assert items(write(tmp_path / "runs.zst", whole[:cut])) == (
+            [], ["FILE: cannot be read to its end: the compressed data ends early: truncated"],
+        )  # fmt: skip
+    assert items(write(tmp_path / "runs.zst", _zstd(b""))) == ([], ["FILE: is empty"])
+
+
 def test_broken_gzip_is_no_traceback(tmp_path: Path) -> None:
     whole = bytearray(gzip.compress(os.urandom(50_000).hex().encode()))
     whole[200:260] = b"\xff" * 60
@@ -330,6 +339,8 @@ def test_protobuf_without_its_library(tmp_path: Path, monkeypatch: pytest.Monkey
     path = write(tmp_path / "spans.pb", message(request(spans(1))))
     monkeypatch.setitem(sys.modules, "opentelemetry.proto.trace.v1.trace_pb2", None)
     assert "install the extra 'cli'" in items(path)[1][0]
+    monkeypatch.setitem(sys.modules, "google.protobuf.json_format", None)
+    assert "needs protobuf: " in items(path)[1][0]
 
 
 # --- values too large to read whole --------------------------------------------------------------------------

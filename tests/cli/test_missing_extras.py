@@ -48,7 +48,7 @@ NEEDED = {
     ("report", "report"): ("jinja2|matplotlib", "report"),
     ("report", "semantic"): ("numpy", "report"),
     ("extract protobuf", "cli"): ("opentelemetry.proto", "cli"),
-    ("extract protobuf", "collector"): ("google.protobuf", "cli"),
+    ("extract protobuf", "collector"): ("needs protobuf:", "cli"),
     ("extract zstd", "cli"): ("zstandard", "cli"),
     ("replay yaml", "collector"): ("PyYAML", "pyyaml"),
     ("validate", "collector"): ("yaml", "collector"),

@@ -28,6 +28,35 @@ def runs(tmp_path: Path) -> Path:
     return write(tmp_path / "runs.jsonl", f"{LOOP}\n{FINE}\n")
 
 
+# --- a file that holds no calls, or calls under other names -------------------------------------------------------
+
+
+def test_a_key_of_a_step_that_seems_to_be_meant_for_another_is_named(tmp_path: Path, command: Command) -> None:
+    """Found: the calls had neither arguments nor results, and nothing was said of it."""
+    steps = [{"tool": "search", "arguments": {"q": "hours"}, "output": "none", "priority": 3}] * 6
+    ran = command("replay", write(tmp_path / "runs.jsonl", "\n".join(run_line(one, steps) for one in "ab") + "\n"))
+    assert ran.status == 0
+    assert [line.partition("runs.jsonl: ")[2] for line in ran.err.splitlines()] == [
+        "steps have the unknown key 'arguments', which is not read (did you mean 'args'?)",
+        "steps have the unknown key 'output', which is not read (did you mean 'result'?)",
+    ]
+
+
+def test_a_key_beside_the_one_that_it_resembles_is_none_of_the_guard(tmp_path: Path, command: Command) -> None:
+    steps = [{"tool": "search", "args": {"q": 1}, "result": "a", "output": "b", "results": 1, "note": "x"}]
+    assert command("replay", write(tmp_path / "runs.jsonl", run_line("a", steps))).err == ""
+
+
+@pytest.mark.parametrize("spans", [[], [{**otlp_span(1), "attributes": []}]])
+@pytest.mark.parametrize("options", [(), ("--compare", "default", "default")])
+def test_files_without_a_tool_call_are_told_apart_from_healthy_ones(
+    spans: list[dict[str, object]], options: tuple[str, ...], tmp_path: Path, command: Command
+) -> None:
+    ran = command("replay", write(tmp_path / "spans.json", json.dumps(request(spans))), *options)
+    assert ran.status == 0
+    assert "no tool call found; `trajectory-guard doctor` says what the files lack" in ran.err
+
+
 # --- verdicts ------------------------------------------------------------------------------------------------
 
 

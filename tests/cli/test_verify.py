@@ -139,7 +139,7 @@ def test_log_lines_behind_a_prefix_verify(tmp_path: Path, capsys: pytest.Capture
     path = tmp_path / "guard.log"
     path.write_text("\n".join(["INFO:app:started {1}", *lines, "INFO:app:stopped"]) + "\n", encoding="utf-8")
     status, results, err = verify(capsys, str(path))
-    assert (status, err) == (0, "")
+    assert (status, err) == (0, f"trajectory-guard: {path}: lines without a JSON object that were left out: 2\n")
     assert len(results) == len(lines) > 0
     assert [one["place"] for one in results] == [f"line {at}" for at in range(2, 2 + len(lines))]
     path.write_text(f"{lines[0][:-40]}\n{lines[-1]}\n", encoding="utf-8")
@@ -241,6 +241,22 @@ def test_a_key_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert verify(capsys, path, "--key-file", str(other))[0] == 1
     assert verify(capsys, plain, "--key-file", str(key))[0] == 1
     assert verify(capsys, path)[0] == 0
+
+
+def test_plain_lines_among_log_lines_are_left_out_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Found: an error of JSON for each, and status 2, although every certificate was sound."""
+    first, *others = [json.dumps(verdict_entry(one)) for one in interventions()]
+    path = tmp_path / "guard.log"
+    path.write_text("\n".join([first, "Started.", "INFO ready", *others, "Stopped."]) + "\n", encoding="utf-8")
+    status, results, err = verify(capsys, str(path))
+    assert (status, len(results)) == (0, 1 + len(others))
+    assert err == f"trajectory-guard: {path}: lines without a JSON object that were left out: 3\n"
+    path.write_text(f"{first}\nStarted.\n{first[:-9]}\n", encoding="utf-8")
+    status, results, err = verify(capsys, str(path))
+    assert (status, len(results)) == (2, 1)
+    assert "guard.log:3: not valid JSON" in err
 
 
 @pytest.mark.parametrize("content", ['{"a": 1}', "not json", '{"certificate": 7, "rule": "x"}'])

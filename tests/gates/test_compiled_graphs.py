@@ -252,7 +252,7 @@ async def test_a_misspelled_option_of_the_gate_is_not_ignored() -> None:
 
 
 def test_a_configuration_of_the_guard_in_the_place_of_that_of_langgraph_is_refused() -> None:
-    with pytest.raises(TypeError, match="pass a GuardConfig as guard_config="):
+    with pytest.raises(TypeError, match="pass the GuardConfig as guard_config="):
         guarded_invoke(_state_graph(works(1)), TASK, GuardConfig())
 
 
@@ -274,8 +274,13 @@ def test_a_graph_that_does_not_fit_is_refused() -> None:
 
     with pytest.raises(GraphShapeError, match=r"no tool node found.*'only'"):
         guarded_invoke(builder.compile(), TASK)
-    with pytest.raises(GraphShapeError, match="expected a compiled LangGraph graph, got StateGraph"):
+    refused = (
+        r"expected a compiled LangGraph graph, got StateGraph: \.compile\(\) it first, or call apply_guard\(builder\)"
+    )
+    with pytest.raises(GraphShapeError, match=refused):
         guarded_invoke(builder, TASK)  # type: ignore[arg-type]
+    with pytest.raises(GraphShapeError, match=refused):
+        guard_compiled(builder)  # type: ignore[arg-type]
 
 
 # --- more than one run -----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import logging
 import operator
+import re
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -543,3 +544,22 @@ def test_findings_about_nodes_stay_where_no_tool_call_hid_anything() -> None:
     assert before is not Level.OBSERVE
     assert not board.discard_lossy("t")
     assert board.read("t", "stagnation:observe").level is before
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: IntegrityGate(invariants=bool), "invariants: expected a list of functions, got <class 'bool'>"),
+        (
+            lambda: IntegrityGate(invariants=len),
+            "invariants: expected a list of functions, got <built-in function len>",
+        ),
+        (lambda: StagnationGate("0.2"), "threshold: expected a number, got '0.2' (str)"),
+        (lambda: StagnationGate(critical_duration=2.5), "critical_duration: expected a whole number, got 2.5 (float)"),
+        (lambda: StagnationGate(critical_duration=0), "critical_duration: at least 1, got 0"),
+        (lambda: StagnationGate(window_size=-1), "window_size: at least 1, got -1"),
+    ],
+)
+def test_a_wrong_argument_is_named_with_its_value(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=re.escape(message)):
+        make()

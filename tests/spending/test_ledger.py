@@ -20,6 +20,7 @@ from trajectory_guard.spending.ledger import (
     nano_usd,
     sum_of,
 )
+from trajectory_guard.spending.spending import Spending
 from trajectory_guard.spending.stores import MemoryStore
 
 TOKENS = st.integers(0, 2_000_000)
@@ -109,3 +110,8 @@ def test_money_of_the_telemetry_in_nano_dollars(usd: float, nano: int) -> None:
 def test_calls_that_cost_less_than_a_micro_dollar_add_up() -> None:
     sums = added({}, (("tiny", sum_of(entry(model="tiny", nano_usd=nano_usd(0.0000003)))) for _ in range(1_000)))
     assert balance_of(sums, RATES.get).micro_usd == 300
+
+
+def test_the_balance_of_an_unknown_scope_is_a_mistake_and_not_0() -> None:
+    with pytest.raises(ValueError, match=r"unknown scope 'agnt' \(did you mean 'agent'\?\); known: trajectory, agent"):
+        Spending(MemoryStore()).balance(Account("agnt", "x"))

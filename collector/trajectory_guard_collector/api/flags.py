@@ -28,6 +28,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.fingerprints import parse_names
 from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.policy import Level
+from trajectory_guard.core.text import nearest
 from trajectory_guard.logs import log_flag
 from trajectory_guard_collector.api.access import Readers, Writers
 from trajectory_guard_collector.api.flag_replies import FlagState, flag_reply, tenant_asked, unsent_by
@@ -356,6 +357,9 @@ async def _said(request: Request) -> dict[str, Any]:
         said = parse_names(body.decode("utf-8"))
     except (ValueError, RecursionError):
         said = None
-    if not isinstance(said, dict) or not said.keys() <= _KEYS:
+    if not isinstance(said, dict):
         raise _Mistake("the body is a JSON object with level, reason and actor")
+    if unknown := sorted(said.keys() - _KEYS):
+        hints = (f"{key!r:.80}{nearest(key[:80], _KEYS)}" for key in unknown[:5])
+        raise _Mistake(f"unknown key {', '.join(hints)}: the body is a JSON object with level, reason and actor")
     return said

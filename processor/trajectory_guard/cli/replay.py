@@ -103,10 +103,14 @@ def replay_with(
     engines: Sequence[Engine], found: Iterable[Recorded], diagnostics: Diagnostics
 ) -> Iterator[list[Outcome]]:
     """Evaluate every trajectory with several engines: an outcome from each."""
+    has_calls = False
     for recorded in found:
+        has_calls = has_calls or any(step.model_scope is None for step in recorded.steps)
         outcomes = _outcomes(engines, recorded, diagnostics)
         if outcomes:
             yield outcomes
+    if not has_calls and not diagnostics.errors:
+        diagnostics.notes.append("no tool call found; `trajectory-guard doctor` says what the files lack")
 
 
 def _outcomes(engines: Sequence[Engine], recorded: Recorded, diagnostics: Diagnostics) -> list[Outcome]:

@@ -140,7 +140,7 @@ def _common(parameters: Mapping[str, Any], facts: Mapping[str, Any], claim: Clai
     if facts["ordinal"] != (ladder["nudges"] + 1 if level is Level.NUDGE else 0):
         yield "the ordinal of the nudge is not the next one"
     if claim.times > ladder["repeats"] or claim.times < 1:
-        yield f"count {claim.times} is not one of those that reached the ladder"
+        yield f"count {claim.times} is not between 1 and {ladder['repeats']}, the repeats on the ladder"
     yield from _order(facts, claim)
 
 

@@ -179,7 +179,7 @@ def _not_compiled(graph: Any) -> str:
             f"{problem}: a workflow of the functional API has no nodes to put a gate before; call "
             "TrajectoryGuardNode()(state) in its loop after the tools, or guard the graphs that it calls"
         )
-    return problem
+    return f"{problem}: .compile() it first, or call apply_guard(builder)" if hasattr(graph, "compile") else problem
 
 
 def _guard_copy(
@@ -385,7 +385,7 @@ def _are_equal(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 def _split(options: dict[str, Any], config: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Options of the gate and those of the graph, which would ignore a misspelled one of the gate."""
     if isinstance(config, GuardConfig):
-        raise TypeError("config: that of LangGraph is expected; pass a GuardConfig as guard_config=")
+        raise TypeError("config is the configuration of LangGraph; pass the GuardConfig as guard_config=")
     given: dict[str, Any] = {key: options.pop(key) for key in _OPTIONS if key in options}
     for key in options.keys() - _options_of_graphs():
         if hint := nearest(key, _OPTIONS):

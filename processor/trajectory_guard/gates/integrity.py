@@ -12,6 +12,7 @@ from trajectory_guard.core.certificates import FROZEN, Certificate, fingerprint
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.detectors.reported import STATE_INVARIANT, TYPE_INTEGRITY
 from trajectory_guard.core.steps import Certainty
+from trajectory_guard.gates.arguments import wrong_type
 from trajectory_guard.gates.wrapping import (
     EPHEMERAL_THREAD,
     MAX_THREADS,
@@ -46,6 +47,8 @@ class IntegrityGate(OutputGate[ThreadMemory]):
     def __init__(
         self, invariants: Iterable[Invariant], *, board: FlagBoard | None = None, max_threads: int = MAX_THREADS
     ) -> None:
+        if not isinstance(invariants, Iterable):
+            raise wrong_type("invariants", "a list of functions", invariants)
         self._invariants = tuple((_label(one), one) for one in invariants)
         if not self._invariants:
             raise ValueError("invariants: at least one is needed")

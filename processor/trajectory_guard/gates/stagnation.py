@@ -14,6 +14,7 @@ from trajectory_guard.core.detectors import TYPE_VI, DetectionResult
 from trajectory_guard.core.detectors.reported import NOTHING_NEW_SAID
 from trajectory_guard.core.novelty import Said, novelty, said
 from trajectory_guard.core.steps import Certainty
+from trajectory_guard.gates.arguments import wrong_type
 from trajectory_guard.gates.wrapping import EPHEMERAL_THREAD, MAX_THREADS, Node, OutputGate, ThreadMemory
 from trajectory_guard.store import FlagBoard
 
@@ -69,10 +70,15 @@ class StagnationGate(OutputGate[_Memory]):
         self, threshold: float = 0.2, critical_duration: int = 2, window_size: int = 10, *,
         embedder: Embedder | None = None, board: FlagBoard | None = None, max_threads: int = MAX_THREADS,
     ) -> None:  # fmt: skip
+        if not isinstance(threshold, (int, float)):
+            raise wrong_type("threshold", "a number", threshold)
         if not 0.0 < threshold <= 1.0:
             raise ValueError(f"threshold: above 0 and at most 1, got {threshold}")
-        if critical_duration < 1 or window_size < 1:
-            raise ValueError("critical_duration and window_size: at least 1")
+        for name, value in (("critical_duration", critical_duration), ("window_size", window_size)):
+            if not isinstance(value, int):
+                raise wrong_type(name, "a whole number", value)
+            if value < 1:
+                raise ValueError(f"{name}: at least 1, got {value}")
         super().__init__(board=board, max_threads=max_threads)
         self._threshold, self._duration, self._window = threshold, critical_duration, window_size
         self._embedder = embedder

@@ -20,7 +20,7 @@ try:
     from operon_ai.convergence import a2a_certificate as codec
     from operon_ai.core import certificate as operon
 except ImportError as error:
-    raise ImportError(extras.missing("certificates as A2A parts", error, "a2a"), name=error.name) from error
+    raise ImportError(extras.missing("the A2A form of certificates", error, "a2a"), name=error.name) from error
 
 INTERVENTION_THEOREM: Final = "trajectory_guard_intervention"
 _METADATA: Final = "trajectory_guard"

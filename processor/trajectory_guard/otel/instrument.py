@@ -62,6 +62,11 @@ class Instrumentation:
     def _attach(
         self, provider: trace.TracerProvider, config: GuardConfig | None, meters: metrics.MeterProvider | None
     ) -> TrajectoryGuardProcessor:
+        if isinstance(provider, trace.ProxyTracerProvider):  # what get_tracer_provider() returns until then
+            raise TypeError(
+                "tracer_provider: no tracer provider is set yet, so there is only OpenTelemetry's ProxyTracerProvider; "
+                "set one first, or call instrument() without it, which waits for one"
+            )
         if not hasattr(provider, "add_span_processor"):
             raise TypeError(
                 f"tracer_provider: {type(provider).__name__} has no add_span_processor; pass an SDK TracerProvider"
@@ -191,8 +196,9 @@ def auto_instrument() -> None:
         instrument()
         if current_provider() is None and OTEL_PYTHON_TRACER_PROVIDER not in os.environ:
             _log.warning(
-                "trajectory_guard: no tracer provider is set, so no span is evaluated until the application sets one: "
-                "pip install opentelemetry-distro opentelemetry-exporter-otlp lets opentelemetry-instrument set it"
+                "trajectory_guard: no tracer provider is set, so no span is evaluated until the application sets one. "
+                "To have opentelemetry-instrument set one, run: "
+                "pip install opentelemetry-distro opentelemetry-exporter-otlp"
             )
     except ConfigError as error:  # a mistake of the operator: one line names the setting, without a traceback
         _log.error("trajectory_guard: the application runs unguarded: %s", "; ".join(map(str, error.mistakes)))

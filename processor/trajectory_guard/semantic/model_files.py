@@ -104,7 +104,9 @@ def load_embed(path: str | None, *, download: bool = False) -> Embed:
     if find_spec("fastembed") is None:
         raise ModelError(f"a model needs fastembed: {install('semantic')}")
     if found is None and not download and not _is_cached():
-        raise ModelError(f"{DEFAULT_MODEL} is not cached in {_cache()} and downloading was not asked for")
+        raise ModelError(
+            f"{DEFAULT_MODEL} is not cached in {_cache()}; set model_download, or model_path to a directory of a model"
+        )
     try:
         with _IMPORT:
             import_module("fastembed")

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
+from trajectory_guard.core.text import nearest
+
 NANO: Final = 1_000_000_000
 """Nano-dollars per US dollar."""
 _MOST_NANO: Final = 10**16
@@ -86,6 +88,14 @@ class Account(NamedTuple):
     name: str
     day: str = ""
     tenant: str = ""
+
+
+def of_known_scope(account: Account) -> Account:
+    """The account; raises ``ValueError`` for a scope that is none, whose balance would be 0."""
+    if account.scope not in SCOPES:
+        hint = nearest(str(account.scope), SCOPES)
+        raise ValueError(f"account: unknown scope {account.scope!r}{hint}; known: {', '.join(SCOPES)}")
+    return account
 
 
 class ModelSum(NamedTuple):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from trajectory_guard.config_part import PartModel
 from trajectory_guard.spending.budget import TOKENS, USD, Budget
 from trajectory_guard.spending.ledger import AGENT, MICRO, SERVICE, Rate
 
@@ -15,11 +16,7 @@ else:
     Per = Scope = str  # validated by the patterns, which give the messages
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), defer_build=True)
-
-
-class BudgetSettings(_Model):
+class BudgetSettings(PartModel):
     """A limit on spending, in USD or in tokens."""
 
     scope: Scope = Field(pattern="^(trajectory|agent|service|day)$")
@@ -48,7 +45,7 @@ class BudgetSettings(_Model):
         return Budget(self.scope, TOKENS, self.tokens or 0, self.per == "day", self.name)
 
 
-class ModelPrice(_Model):
+class ModelPrice(PartModel):
     """Price of a model, in USD per million tokens."""
 
     input: float = Field(ge=0.0, le=1e6)

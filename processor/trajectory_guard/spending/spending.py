@@ -32,6 +32,7 @@ from trajectory_guard.spending.ledger import (
     accounts_of,
     added,
     balance_of,
+    of_known_scope,
     sum_of,
     writable,
 )
@@ -384,8 +385,8 @@ class Spending:
                 self._waited_for |= new
 
     def balance(self, account: Account) -> Balance:
-        """An account at the prices known now. Raises ``LedgerError``."""
-        return balance_of(self._sums(account), self.rate)
+        """An account at the prices known now. Raises ``LedgerError``, and ``ValueError`` for an unknown scope."""
+        return balance_of(self._sums(of_known_scope(account)), self.rate)
 
     def _sums(self, account: Account) -> dict[str, ModelSum]:
         if not self._waiting:

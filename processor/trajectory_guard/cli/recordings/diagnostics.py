@@ -75,6 +75,7 @@ class Diagnostics:
     dropped: Counter[str] = field(default_factory=Counter)
     interventions: set[tuple[str, object, str]] = field(default_factory=set)
     _counts: Counter[str] = field(default_factory=Counter)
+    _once: set[tuple[str, str]] = field(default_factory=set)
 
     def intervened(self, attributes: Mapping[str, object]) -> None:
         """Remember an intervention that a span reports. Its own span, its parent and a resent copy count once."""
@@ -95,6 +96,12 @@ class Diagnostics:
         self._counts[f"note {source}"] += 1
         if self._counts[f"note {source}"] <= MAX_ERRORS_PER_SOURCE:
             self.notes.append(str(InputError(source, text, line)))
+
+    def note_once(self, source: str, text: str) -> None:
+        """``note``, the first time only that it is said of a source."""
+        if (source, text) not in self._once and len(self._once) < MAX_ERRORS_PER_SOURCE:
+            self._once.add((source, text))
+            self.note(source, text)
 
     def failures(self, source: str) -> int:
         """Errors of a file so far."""

@@ -57,16 +57,19 @@ def read_json(
     if not first.whole:
         yield from _oversized(first, stream, name, diagnostics, limits)
         return
-    if logged and not starts_json(first.data) and (objects := _behind_prefixes(chain((first,), lines))) is not None:
-        yield from _read_lines(objects, stream, name, diagnostics, limits)
-        return
+    if logged and not starts_json(first.data):
+        objects = _behind_prefixes(chain((first,), lines), name, diagnostics)
+        if (start := next(objects, None)) is not None:
+            yield from _read_lines(chain((start,), objects), stream, name, diagnostics, limits)
+            return
     try:
         value = _decode(first.data)
     except (ValueError, RecursionError) as error:
         yield from _after_broken_first_line(first, error, lines, stream, name, diagnostics, limits)
         return
     yield Value(value, first.number)
-    yield from _read_lines(lines, stream, name, diagnostics, limits)
+    others = _behind_prefixes(lines, name, diagnostics) if logged else lines
+    yield from _read_lines(others, stream, name, diagnostics, limits)
 
 
 def decode_json(data: bytes, name: str, diagnostics: Diagnostics) -> Iterator[Value]:
@@ -106,12 +109,17 @@ def _lines(stream: IO[bytes], limit: int) -> Iterator[_Line]:
 # --- JSON lines ----------------------------------------------------------------------------------------------
 
 
-def _behind_prefixes(lines: Iterator[_Line]) -> Iterator[_Line] | None:
-    """The lines of a log that have an object, each from there on; None if no line has one."""
-    starts = ((line, line.data.find(_OBJECT)) for line in lines)
-    objects = (line._replace(data=line.data[start:]) for line, start in starts if start >= 0)
-    first = next(objects, None)
-    return None if first is None else chain((first,), objects)
+def _behind_prefixes(lines: Iterator[_Line], name: str, diagnostics: Diagnostics) -> Iterator[_Line]:
+    """The lines of a log that have an object, each from there on; the others are counted."""
+    plain = 0
+    for line in lines:
+        start = 0 if starts_json(line.data) else line.data.find(_OBJECT)
+        if start < 0:
+            plain += 1
+        else:
+            yield line._replace(data=line.data[start:])
+    if plain:
+        diagnostics.note(name, f"lines without a JSON object that were left out: {plain:,}")
 
 
 def _read_lines(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from trajectory_guard.cli.recordings.diagnostics import Diagnostics, Recorded
 from trajectory_guard.core.content_blocks import unwrap
@@ -13,8 +13,19 @@ from trajectory_guard.core.masking import result_hash, state_hash
 from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.steps import ERROR, OUTCOMES, Evidence, Outcome, StepRecord, Usage
+from trajectory_guard.core.text import nearest
 from trajectory_guard.spans.content import as_text
 from trajectory_guard.spans.extract import amount
+
+_KEYS: Final = (
+    "tool", "args", "result", "outcome", "t", "dur", "step_id", "state", "agent", "tokens", "cost", "batch", "turn",
+    "run", "thought",
+)  # fmt: skip
+_OTHER_NAMES: Final = {
+    "args": ("arguments", "input", "inputs", "parameters", "params", "tool_args", "tool_input"),
+    "result": ("output", "outputs", "response", "tool_output", "tool_result", "observation", "content"),
+}
+_MEANT: Final = {other: key for key, others in _OTHER_NAMES.items() for other in others}
 
 
 def recorded(value: Mapping[str, Any], name: str, line: int | None, diagnostics: Diagnostics) -> Recorded | None:
@@ -25,6 +36,8 @@ def recorded(value: Mapping[str, Any], name: str, line: int | None, diagnostics:
         diagnostics.fail(name, f"'steps' must be a list, got {type(steps).__name__}", line)
         return None
     found = []
+    for key, hint in sorted({one for step in steps for one in _misnamed(step)}):
+        diagnostics.note_once(name, f"steps have the unknown key {key!r}, which is not read{hint}")
     for index, step in enumerate(steps):
         record = _readable_step(step, identifier, index)
         if isinstance(record, StepRecord):
@@ -32,6 +45,17 @@ def recorded(value: Mapping[str, Any], name: str, line: int | None, diagnostics:
         else:
             diagnostics.fail(name, f"steps[{index}]: {record}", line)
     return Recorded(identifier, found, name, line)
+
+
+def _misnamed(step: Any) -> Iterator[tuple[str, str]]:
+    """Unknown keys of a step that seem to stand for one that it lacks, each with the hint at that one."""
+    if isinstance(step, Mapping) and (unknown := step.keys() - _KEYS):
+        absent = [key for key in _KEYS if key not in step]
+        for key in map(str, unknown):
+            meant = _MEANT.get(key)
+            hint = f" (did you mean {meant!r}?)" if meant in absent else nearest(key, absent)
+            if hint:
+                yield key, hint
 
 
 def _readable_step(step: Any, trajectory: str, index: int) -> StepRecord | Exception:

@@ -22,6 +22,7 @@ GZIP_MAGIC: Final = b"\x1f\x8b"
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_CUT_OFF: Final = "the compressed data ends early: truncated"
 BLANK: Final = b"\xef\xbb\xbf \t\r\n"
 
 
@@ -34,12 +35,14 @@ class _Counted(io.RawIOBase):
 
     def __init__(self, inner: Any, progress: Callable[[int], None]) -> None:
         self._inner, self._progress = inner, progress
+        self.count = 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         count = self._inner.readinto(buffer) or 0
+        self.count += count
         self._progress(count)
         return count
 
@@ -53,8 +56,10 @@ class Source(io.RawIOBase):
         self._given = path == "-"
         self._file: Any = None  # a source that could not be opened is closed, too, once it is garbage
         self._file = _standard_input() if self._given else Path(path).open("rb", buffering=0)  # noqa: SIM115
-        counted = io.BufferedReader(_Counted(self._file, progress), BUFFER_BYTES)
-        self._inner: Any = _decompressed(counted)
+        self._counted = _Counted(self._file, progress)
+        stream = io.BufferedReader(self._counted, BUFFER_BYTES)
+        self._is_zstd = stream.peek(4)[:4] == ZSTD_MAGIC
+        self._inner: Any = _decompressed(stream)
         self._ahead = b""
 
     def readable(self) -> bool:
@@ -66,6 +71,8 @@ class Source(io.RawIOBase):
         while len(self._ahead) < HEAD_BYTES:
             more = self._read(HEAD_BYTES)
             if not more:
+                if not self._ahead and self._is_zstd and not 9 <= self._counted.count <= 18:  # the sizes of nothing
+                    self.failure = self.failure or _CUT_OFF  # the package zstandard ends without an error
                 break
             self._ahead += more
         return self._ahead[:HEAD_BYTES]
@@ -84,7 +91,7 @@ class Source(io.RawIOBase):
         try:
             return cast("bytes", self._inner.read1(size))
         except EOFError:
-            self.failure = "the compressed data ends early: truncated"
+            self.failure = _CUT_OFF
         except (OSError, zlib.error) as error:
             self.failure = getattr(error, "strerror", None) or str(error) or type(error).__name__
         except _zstd_error() as error:
