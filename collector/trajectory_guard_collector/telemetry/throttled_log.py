@@ -30,15 +30,16 @@ class ThrottledLog:
         self._clock = clock
         self._kinds: BoundedTable[str, tuple[float, int]] = BoundedTable(_MAX_KINDS)
 
-    def log(self, level: int, kind: str, message: str) -> None:
-        """Log ``message`` unless a line of the same ``kind`` was logged within the last minute."""
+    def log(self, level: int, kind: str, message: str, error: BaseException | None = None) -> None:
+        """Log ``message``, with the traceback of an error, unless one of its ``kind`` came in the last minute."""
         now = self._clock()
         last, left_out = self._kinds.pop(kind, (-float("inf"), 0))
         if now - last < _INTERVAL_S:
             self._kinds[kind] = (last, left_out + 1)
             return
         self._kinds[kind] = (now, 0)
-        self._logger.log(level, "%s%s", message, f" ({left_out} more like this since)" if left_out else "")
+        more = f" ({left_out} more like this since)" if left_out else ""
+        self._logger.log(level, "%s%s", message, more, exc_info=error)
 
 
 class ThrottledRecords(logging.Filter):
