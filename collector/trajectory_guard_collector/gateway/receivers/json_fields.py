@@ -36,7 +36,7 @@ class LongText(NamedTuple):
 
 
 def prepare(request: dict[str, Any], message: Message) -> list[LongText]:
-    """Turn ids into base64, check other bytes, empty long texts, and delete unknown members, in place.
+    """Turn ids into base64, check other bytes, empty long texts, and drop unknown members and names, in place.
 
     Parameters:
         request: the decoded JSON.
@@ -127,7 +127,9 @@ def _prepared(
     elif field.type == FieldDescriptor.TYPE_BYTES:
         return _bytes(field.name, name, value)
     elif len(value) >= LONG_CHARS:
-        raise BadDataError(f"{name}: {value[:_SHOWN]!r}… is no number and no name")
+        if field.type == FieldDescriptor.TYPE_ENUM:
+            return None  # the parser ignores a name that it does not know, and null
+        raise BadDataError(f"{name}: {value[:_SHOWN]!r}… is no number")
     return value
 
 
