@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from tests.collector.kit import new_scorer, request, tool
 from tests.collector.receiver_helpers import Authority
 from tests.faults.processes import Collector
 from trajectory_guard.logs import write_entry
+from trajectory_guard_collector.scoring import identification
 from trajectory_guard_collector.telemetry.logs import configure
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog, ThrottledRecords
 
@@ -108,6 +110,23 @@ def test_kinds_are_distinguished_and_their_memory_is_bounded(lines: Lines) -> No
         throttled.log(logging.DEBUG, str(kind), "unheard")
     throttled.log(logging.ERROR, "a", "evicted, so logged again")
     assert [entry["message"] for entry in lines()] == ["a", "b", "evicted, so logged again"]
+
+
+def test_spans_that_cannot_be_read_are_logged_once_a_minute(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault that every span meets would else write a traceback for each."""
+
+    def fails(*_: Any) -> None:
+        raise TypeError("unhashable type: 'list'")
+
+    monkeypatch.setattr(identification, "read_known_step", fails)
+    scorer = new_scorer()
+    for at in range(20):
+        scorer.score(request(tool(f"s{at}", at=at)))
+    [entry] = lines()
+    assert entry["message"] == "a span could not be scored; it is forwarded unchanged"
+    assert "unhashable type" in json.dumps(entry)
+    counted = scorer.metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "evaluate.span"})
+    assert counted == 20
 
 
 def test_clients_without_tls_write_nothing_to_the_log_of_a_server_with_it(tmp_path: Path) -> None:

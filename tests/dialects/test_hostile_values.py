@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from tests.helpers import extract_step, span_view, tool_view
 from trajectory_guard.dialects.span import SpanEvent
-from trajectory_guard.dialects.table import DIALECTS
 from trajectory_guard.spans.content import Decoded, Payload, decode_arguments, decode_result
 from trajectory_guard.spans.extract import model_usage
 
@@ -109,23 +108,6 @@ def test_a_map_value_nested_deeply_decodes(kind: type) -> None:
     for _ in range(10_000):
         value = {"a": value} if kind is dict else kind([value])
     check(value)
-
-
-ODD = (None, True, 2**80, float("nan"), "", b"\xff", ["a", 1], ("a",), {"a": {"b": [1]}}, [], {})
-
-
-@pytest.mark.parametrize("value", ODD, ids=map(repr, ODD))
-def test_any_attribute_that_a_dialect_reads_may_be_of_any_type(value: Any) -> None:
-    """The collector decodes arrays and maps, which cannot be looked up in a set."""
-    scopes = {"", *(scope for row in DIALECTS for scope in row.scopes)}
-    operations = ({}, {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"})
-    for key in sorted(DIALECTS.interesting | DIALECTS.markers | {"exception.type"}):
-        events = [SpanEvent("exception", {key: value, "exception.type": value})]
-        for scope in scopes if key in DIALECTS.markers else ("",):
-            for operation in operations:
-                span = span_view({**operation, key: value}, "x", events=events, scope=scope)
-                extract_step(span, ancestors=[span])
-                model_usage(span)
 
 
 @given(st.dictionaries(st.sampled_from(sorted(

@@ -124,11 +124,10 @@ class Identifier:
         for agent_span in parsed.agent_spans:
             try:
                 self._take(agent_span)
-            except Exception:  # noqa: BLE001  one odd span must not cost the others
+            except Exception as error:  # noqa: BLE001  one odd span must not cost the others
                 self._counts.error("evaluate.span")
-                self._throttled.log(
-                    logging.ERROR, "span", "a span could not be scored; it is forwarded unchanged", exc_info=True
-                )
+                text, kind = "a span could not be scored; it is forwarded unchanged", f"span {type(error).__name__}"
+                self._throttled.log(logging.ERROR, kind, text, error)
             yield
         for trace, span_id in arrived:
             self._ancestor_arrived(trace, span_id)

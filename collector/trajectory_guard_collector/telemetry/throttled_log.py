@@ -30,12 +30,8 @@ class ThrottledLog:
         self._clock = clock
         self._kinds: BoundedTable[str, tuple[float, int]] = BoundedTable(_MAX_KINDS)
 
-    def log(self, level: int, kind: str, message: str, *, exc_info: bool = False) -> None:
-        """Log ``message`` unless a line of the same ``kind`` was logged within the last minute.
-
-        Parameters:
-            exc_info: log the exception that is being handled, too.
-        """
+    def log(self, level: int, kind: str, message: str, error: BaseException | None = None) -> None:
+        """Log ``message``, with the traceback of an error, unless one of its ``kind`` came in the last minute."""
         now = self._clock()
         last, left_out = self._kinds.pop(kind, (-float("inf"), 0))
         if now - last < _INTERVAL_S:
@@ -43,7 +39,7 @@ class ThrottledLog:
             return
         self._kinds[kind] = (now, 0)
         more = f" ({left_out} more like this since)" if left_out else ""
-        self._logger.log(level, "%s%s", message, more, exc_info=exc_info)
+        self._logger.log(level, "%s%s", message, more, exc_info=error)
 
 
 class ThrottledRecords(logging.Filter):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trajectory_guard.dialects.base import Dialect, Identity, named_by
+from trajectory_guard.dialects.base import Dialect, Identity, is_one_of, named_by
 from trajectory_guard.dialects.span import SpanView
 
 _KIND: Final = "agentops.span.kind"
@@ -15,7 +15,7 @@ _TOOLS: Final = ("tool", "AgentOpsSpanKindValues.TOOL")
 
 
 def _matches(span: SpanView) -> bool:
-    return span.attributes.get(_KIND) in _TOOLS
+    return is_one_of(span.attributes.get(_KIND), _TOOLS)
 
 
 def _is_agent(span: SpanView) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from trajectory_guard.core.literals import parse_literal
-from trajectory_guard.dialects.base import Dialect, RawCall, executes_tool, json_object, json_text, named_by
+from trajectory_guard.dialects.base import Dialect, RawCall, executes_tool, is_one_of, json_object, json_text, named_by
 from trajectory_guard.dialects.span import SpanView, whole_text
 
 _FAILED: Final = frozenset(("error", "denied", "interrupted"))
@@ -30,7 +30,9 @@ def _adjust(span: SpanView, raw: RawCall) -> RawCall:
     texts = [one.get("text") if isinstance(one, Mapping) else None for one in blocks]
     if not all(isinstance(text, str) for text in texts):
         return raw
-    return raw._replace(result={"result": "\n".join(map(str, texts)), "is_error": found.get("state") in _FAILED})
+    return raw._replace(
+        result={"result": "\n".join(map(str, texts)), "is_error": is_one_of(found.get("state"), _FAILED)}
+    )
 
 
 def _from_repr(written: str) -> Any:

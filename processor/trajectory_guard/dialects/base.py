@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeVar
@@ -334,7 +334,7 @@ def hands_over(key: str, *kinds: str) -> Callable[[SpanView], str | None]:
     """A ``handed_to`` for spans that name their kind in an attribute, and the next agent in one of ``HANDOFF_KEYS``."""
 
     def handed_to(span: SpanView) -> str | None:
-        if span.attributes.get(key) not in kinds:
+        if not is_one_of(span.attributes.get(key), kinds):
             return None
         return text_or_empty(span.attributes.get("gen_ai.handoff.to_agent"))
 
@@ -353,6 +353,22 @@ def begins_with(start: str) -> Callable[[Any], bool]:
 def text_or_empty(value: Any) -> str:
     """An attribute that should be text, "" if it is none."""
     return value if isinstance(value, str) else ""
+
+
+def is_one_of(value: Any, names: Container[str]) -> bool:
+    """Whether an attribute that should be text is one of these names. A list or a map has no place in a set."""
+    return isinstance(value, str) and value in names
+
+
+def written(value: Any) -> str:
+    """An attribute as text that may be a number: an id, or the name of something.
+
+    Python writes no integer of more than 4,300 digits in decimal, and no value that is nested too deeply.
+    """
+    try:
+        return str(value)
+    except (ValueError, RecursionError):
+        return hex(value) if isinstance(value, int) else type(value).__name__
 
 
 def keep_by_names(memo: dict[N, T], names: N, answer: T) -> None:

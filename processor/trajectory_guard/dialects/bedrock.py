@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import parse_json
-from trajectory_guard.dialects.base import Dialect, Identity, RawCall, json_object, text_or_empty
+from trajectory_guard.dialects.base import Dialect, Identity, RawCall, json_object, text_or_empty, written
 from trajectory_guard.dialects.span import SpanView
 
 _SCOPES: Final = ("openinference.instrumentation.bedrock",)
@@ -27,8 +27,8 @@ def _tool_name(span: SpanView) -> str | None:
     """A function as the model knows it, with its action group; an action of an OpenAPI schema by verb and path."""
     name, metadata = text_or_empty(span.attributes.get("tool.name")), _metadata(span)
     if not name:
-        return " ".join(str(metadata[key]) for key in (_VERB, _PATH) if metadata.get(key)) or None
-    return f"{metadata[_GROUP]}__{name}" if metadata.get(_GROUP) else name
+        return " ".join(written(metadata[key]) for key in (_VERB, _PATH) if metadata.get(key)) or None
+    return f"{written(metadata[_GROUP])}__{name}" if metadata.get(_GROUP) else name
 
 
 def _adjust(span: SpanView, raw: RawCall) -> RawCall:
@@ -36,7 +36,7 @@ def _adjust(span: SpanView, raw: RawCall) -> RawCall:
     if _GROUP not in _metadata(span):
         return raw
     try:
-        listed: Any = parse_json(str(span.attributes.get("tool.parameters")))
+        listed: Any = parse_json(text_or_empty(span.attributes.get("tool.parameters")))
     except (ValueError, RecursionError):
         return raw
     known = isinstance(listed, list) and all(isinstance(one, Mapping) and "name" in one for one in listed)

@@ -11,6 +11,7 @@ from trajectory_guard.dialects.base import (
     Messages,
     ModelCalls,
     RawUsage,
+    is_one_of,
     json_object,
     named_by,
     text_or_empty,
@@ -30,7 +31,7 @@ _LOOP: Final = "/{generate,t:util}"
 
 
 def _matches(span: SpanView) -> bool:
-    return span.attributes.get(_KIND) in _TOOLS
+    return is_one_of(span.attributes.get(_KIND), _TOOLS)
 
 
 def _returned_nothing(span: SpanView) -> bool:

@@ -37,7 +37,7 @@ def _drop_nulls(span: SpanView, raw: RawCall) -> RawCall:
 
 
 def _is_agent(span: SpanView) -> bool:
-    return str(span.attributes.get(_TEMPLATE, "")).startswith("Agent run: ")
+    return text_or_empty(span.attributes.get(_TEMPLATE)).startswith("Agent run: ")
 
 
 def _agent_name(span: SpanView) -> str | None:
@@ -47,7 +47,7 @@ def _agent_name(span: SpanView) -> str | None:
 
 
 def _handed_to(span: SpanView) -> str | None:
-    is_handoff = str(span.attributes.get(_TEMPLATE, "")).lower().startswith("handoff")
+    is_handoff = text_or_empty(span.attributes.get(_TEMPLATE)).lower().startswith("handoff")
     return text_or_empty(span.attributes.get("to_agent")) if is_handoff else None
 
 
@@ -76,7 +76,7 @@ LOGFIRE = Dialect(
 
 
 def _may_be_call(span: SpanView) -> bool | None:
-    template = str(span.attributes.get(_TEMPLATE, ""))[:20].lower()
+    template = text_or_empty(span.attributes.get(_TEMPLATE))[:20].lower()
     return True if template.startswith(("chat completion", "responses api", "message with")) else None
 
 

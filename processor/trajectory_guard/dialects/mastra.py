@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trajectory_guard.dialects.base import Dialect, Messages, RawCall, named_by
+from trajectory_guard.dialects.base import Dialect, Messages, RawCall, is_one_of, named_by
 from trajectory_guard.dialects.span import SpanView
 
 _TYPE: Final = "mastra.span.type"
@@ -13,7 +13,7 @@ _HIDDEN: Final = '"[REDACTED]"'
 
 
 def _matches(span: SpanView) -> bool:
-    return span.attributes.get(_TYPE) in _TOOLS
+    return is_one_of(span.attributes.get(_TYPE), _TOOLS)
 
 
 def _drop_hidden(span: SpanView, raw: RawCall) -> RawCall:

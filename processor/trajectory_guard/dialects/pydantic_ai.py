@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trajectory_guard.dialects.base import Dialect, Messages
+from trajectory_guard.dialects.base import Dialect, Messages, is_one_of
 from trajectory_guard.dialects.span import SpanView
 
 _DEFERRED: Final = ("pydantic_ai.exceptions.CallDeferred", "pydantic_ai.exceptions.ApprovalRequired")
@@ -17,7 +17,8 @@ def _is_deferred(span: SpanView) -> bool:
     """
     if "pydantic_ai.tool.deferral.name" in span.attributes:
         return True
-    return span.scope == "pydantic-ai" and any(one.attributes.get("exception.type") in _DEFERRED for one in span.events)
+    raised = (one.attributes.get("exception.type") for one in span.events)
+    return span.scope == "pydantic-ai" and any(is_one_of(one, _DEFERRED) for one in raised)
 
 
 PYDANTIC_AI = Dialect(

@@ -59,7 +59,9 @@ def _agent_name(span: SpanView) -> str | None:
 
 
 def _is_call(span: SpanView) -> bool | None:
-    operation = str(span.attributes.get(_OPERATION) or "")
+    operation = span.attributes.get(_OPERATION)
+    if not isinstance(operation, str):
+        return None
     return True if operation in _MODEL_OPERATIONS else False if operation in _OTHER_OPERATIONS else None
 
 

@@ -17,6 +17,7 @@ from trajectory_guard.dialects.base import (
     Messages,
     ModelCalls,
     executes_tool,
+    is_one_of,
     named_by,
     text_or_empty,
 )
@@ -49,7 +50,7 @@ def _empty_result(span: SpanView) -> bool:
 
 
 def _is_agent(span: SpanView) -> bool:
-    return span.attributes.get(_OPERATION) in _LOOPS
+    return is_one_of(span.attributes.get(_OPERATION), _LOOPS)
 
 
 def _agent_name(span: SpanView) -> str | None:
@@ -58,7 +59,7 @@ def _agent_name(span: SpanView) -> str | None:
 
 def _is_call(span: SpanView) -> bool | None:
     operation = span.attributes.get(_OPERATION)
-    return None if operation is None else str(operation).endswith((".doGenerate", ".doStream"))
+    return None if operation is None else text_or_empty(operation).endswith((".doGenerate", ".doStream"))
 
 
 def _answer(attributes: Mapping[str, Any]) -> Any:

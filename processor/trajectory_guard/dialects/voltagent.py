@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trajectory_guard.dialects.base import Dialect, Identity, Messages, ModelCalls, first, named_by
+from trajectory_guard.dialects.base import Dialect, Identity, Messages, ModelCalls, first, named_by, written
 from trajectory_guard.dialects.span import SpanView
 
 _KIND: Final = "span.type"
@@ -30,7 +30,7 @@ def _is_agent(span: SpanView) -> bool:
 
 
 def _agent_name(span: SpanView) -> str | None:
-    return str(first(span.attributes, _AGENTS) or "") if _is_agent(span) else None
+    return written(first(span.attributes, _AGENTS) or "") if _is_agent(span) else None
 
 
 def _is_call(span: SpanView) -> bool | None:

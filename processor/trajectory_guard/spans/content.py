@@ -13,6 +13,7 @@ from trajectory_guard.core.literals import parse_literal
 from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.steps import INTERRUPTED, SUCCESS, Outcome
+from trajectory_guard.dialects.base import written
 from trajectory_guard.dialects.span import CutOff, SpanView
 from trajectory_guard.dialects.table import DENIED_KEY, DIALECTS, DialectTable, KeySet
 
@@ -387,7 +388,10 @@ def as_text(value: Any) -> str:
     """Text as it is, anything else as compact JSON."""
     if isinstance(value, str):
         return value
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    except ValueError:  # a number that Python does not write out
+        return written(value)
 
 
 def is_object_repr(text: str) -> bool:
@@ -466,11 +470,11 @@ def outcome(
 
 def _control_flow(span: SpanView, known: KeySet) -> Outcome | None:
     attributes = span.attributes
-    texts = [span.status_description, str(attributes.get("error.type", ""))]
-    texts += [str(attributes[key]) for key in known.status_messages]
+    texts = [span.status_description, written(attributes.get("error.type", ""))]
+    texts += [written(attributes[key]) for key in known.status_messages]
     for event in span.events:
         if event.name == "exception":
-            texts += [str(event.attributes.get(key, "")) for key in ("exception.type", "exception.message")]
+            texts += [written(event.attributes.get(key, "")) for key in ("exception.type", "exception.message")]
     texts = [text[:_STATUS_CHARS] for text in texts if text]
     if not texts or not any(_CONTROL.search(text) for text in texts):
         return None

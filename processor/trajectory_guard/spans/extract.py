@@ -20,7 +20,7 @@ from trajectory_guard.core.steps import (
 )
 from trajectory_guard.core.text_bounds import both_ends_and_digest
 from trajectory_guard.core.tools import HANDOFF
-from trajectory_guard.dialects.base import Dialect, RawCall, RawUsage, first, firsts
+from trajectory_guard.dialects.base import Dialect, RawCall, RawUsage, first, firsts, written
 from trajectory_guard.dialects.mcp import SERVER_SPAN, is_served, is_transport
 from trajectory_guard.dialects.span import CutOff, SpanView
 from trajectory_guard.dialects.table import (
@@ -258,7 +258,7 @@ def _failure_text(span: SpanView, kind: str, known: KeySet) -> str | None:
     for event in span.events:
         message = event.attributes.get("exception.message")
         if event.name == "exception" and isinstance(message, str) and message:
-            return f"{event.attributes.get('exception.type', 'Error')}: {message}"
+            return f"{written(event.attributes.get('exception.type', 'Error'))}: {message}"
     messages = (span.attributes[key] for key in known.status_messages)
     text = span.status_description or next((one for one in messages if isinstance(one, str)), "")
     if not text or _WITHHELD in text or text == span.attributes.get("error.type"):
@@ -284,7 +284,7 @@ def _named(span: SpanView, above: Iterable[SpanView], keys: tuple[str, ...]) -> 
     if not keys:
         return None
     values = (first(one.attributes, keys) for one in (span, *above))
-    return next((bounded_name(str(value)) for value in values if value not in NO_NAME), None)
+    return next((bounded_name(written(value)) for value in values if value not in NO_NAME), None)
 
 
 def trajectory_id(
@@ -353,7 +353,7 @@ def requested_model(span: SpanView, table: DialectTable = DIALECTS) -> str | Non
 def response_id(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
     """The provider's id of the answer to a model call, None if the span does not say."""
     found = first(span.attributes, table.response_ids)
-    return bounded_name(str(found)) if found else None
+    return bounded_name(written(found)) if found else None
 
 
 def tokens(value: Any) -> int:

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from trajectory_guard.core.fingerprints import parse_names
 from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
 from trajectory_guard.core.tracking.scope import SUPERSTEP_CHARS
-from trajectory_guard.dialects.base import Dialect, json_object
+from trajectory_guard.dialects.base import Dialect, json_object, written
 from trajectory_guard.dialects.span import CutOff, SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable, KeySet, recognise_keys
 
@@ -20,6 +20,8 @@ _NO_METADATA: Final[Mapping[str, Any]] = {}
 _IN_GRAPH: Final = "?"
 _IN_TOOL: Final = "!"
 _MAX_SPAN_NAMES: Final = 1_024
+_MANY_STEPS: Final = 1_000_000_000
+"""A number of a super-step from which on Python may not write it out."""
 _HIDDEN_NAMES: Final = ("[REDACTED]", "__REDACTED__", "<redacted>", "<fully masked due to failed mask function>")
 NO_NAME: Final = (None, "", "null", "None", "undefined", *_HIDDEN_NAMES, *(f'"{name}"' for name in _HIDDEN_NAMES))
 """Values in the place of an id that name nothing: Logfire writes the group of a trace without one as JSON text.
@@ -128,7 +130,7 @@ def named_conversation(attributes: Mapping[str, Any], known: KeySet, metadata: M
     for key in known.declared_conversations:
         value = attributes[key]
         if value not in NO_NAME and value.__class__ is not CutOff:
-            return bounded_name(str(value))
+            return bounded_name(written(value))
     for key in known.conversations:
         value = attributes[key]
         if value not in NO_NAME and value.__class__ is not CutOff:
@@ -200,6 +202,8 @@ def batch_and_task(span: SpanView, known: KeySet, metadata: Mapping[str, Any]) -
         if _is_functional(spread or metadata.get("langgraph_path")):
             return None, None
     service = span.resource.get("service.name", "") if span.resource else ""  # each of two counts for itself
+    if not (step.__class__ is str or (step.__class__ is int and 0 <= step < _MANY_STEPS)):
+        step = written(step)
     label = f"{span.trace_id}/{service}/{graph}/{step!s:>{SUPERSTEP_CHARS}}"
     if label[MAX_NAME_CHARS:] or task[MAX_NAME_CHARS:]:
         return bounded_name(label), bounded_name(task)
@@ -240,7 +244,8 @@ def named_agent(
         if attributes[key]:
             return _name(attributes[key])
     if metadata and metadata.get("lc_agent_name"):
-        return bounded_name(str(metadata["lc_agent_name"]))
+        name = metadata["lc_agent_name"]
+        return bounded_name(name if name.__class__ is str else written(name))
     if metadata or known.namespace_keys:
         spread = [attributes[key] for key in known.namespace_keys]
         name = _of_namespace((*spread, metadata.get("langgraph_checkpoint_ns")))
@@ -262,7 +267,7 @@ def _from_wrapped_metadata(span: SpanView, known: KeySet) -> str | None:
         metadata = read(span)
         if metadata:
             name = metadata.get("lc_agent_name")
-            return bounded_name(str(name)) if name else _of_namespace((metadata.get("langgraph_checkpoint_ns"),))
+            return bounded_name(written(name)) if name else _of_namespace((metadata.get("langgraph_checkpoint_ns"),))
     return None
 
 
@@ -468,7 +473,7 @@ def _name(value: Any) -> str:
 
 def _unquote(value: Any) -> str:
     """Langfuse writes metadata as JSON text: ``"\\"thread-A\\""``."""
-    text: str = value if value.__class__ is str else str(value)
+    text: str = value if value.__class__ is str else written(value)
     if text[:1] == '"' and text[-1] == '"' and len(text) > 1:
         try:
             return str(parse_names(text))

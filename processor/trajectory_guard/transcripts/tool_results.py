@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
@@ -10,7 +9,7 @@ from typing import Any, Final
 
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable
-from trajectory_guard.spans.content import decode_arguments
+from trajectory_guard.spans.content import as_text, decode_arguments
 from trajectory_guard.transcripts.matching import same_arguments
 from trajectory_guard.transcripts.messages import call_ids_in, input_items, input_messages, is_model_span
 from trajectory_guard.transcripts.parts import read_messages
@@ -221,6 +220,6 @@ def _digests(items: Iterable[Any]) -> list[bytes]:
     digest = blake2b(digest_size=16)
     found = []
     for item in items:
-        digest.update(json.dumps(item, default=repr, ensure_ascii=True).encode())
+        digest.update(as_text(item).encode("utf-8", "surrogatepass"))
         found.append(digest.digest())
     return found

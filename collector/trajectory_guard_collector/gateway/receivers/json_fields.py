@@ -36,7 +36,7 @@ class LongText(NamedTuple):
 
 
 def prepare(request: dict[str, Any], message: Message) -> list[LongText]:
-    """Turn ids into base64, check other bytes, empty long texts, and delete unknown members, in place.
+    """Turn ids into base64, check other bytes, empty long texts, and drop unknown members and names, in place.
 
     Parameters:
         request: the decoded JSON.
@@ -126,9 +126,9 @@ def _prepared(
             return ""
     elif field.type == FieldDescriptor.TYPE_BYTES:
         return _bytes(field.name, name, value)
-    elif field.type == FieldDescriptor.TYPE_ENUM:
-        return value if len(value) < LONG_CHARS else None  # no name: the parser ignores it, and takes long to do so
     elif len(value) >= LONG_CHARS:
+        if field.type == FieldDescriptor.TYPE_ENUM:
+            return None  # the parser ignores a name that it does not know, and null
         raise BadDataError(f"{name}: {value[:_SHOWN]!r}… is no number")
     return value
 

@@ -116,7 +116,10 @@ def session_of(spans: Iterable[Mapping[str, Any]]) -> str | None:
         for key in _SESSION_KEYS:
             value = attributes.get(key)
             if value:
-                return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), default=str)
+                try:
+                    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), default=str)
+                except (ValueError, RecursionError):  # longer, or nested deeper, than any id that Langfuse takes
+                    return None
     return None
 
 
