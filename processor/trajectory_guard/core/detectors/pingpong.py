@@ -376,19 +376,20 @@ class Visit(NamedTuple):
         )  # fmt: skip
 
     def to_plain(self) -> list[Any]:
-        """All fields, JSON-able; those behind ``trace`` as one number and a list, if they hold."""
-        marks, plain = self.spoke + 2 * self.empty + 4 * self.shared, list(self[:-4])
-        return [*plain, marks, self.heard] if self.heard else [*plain, marks] if marks else plain
+        """All fields, JSON-able: what holds or not as bits beside ``last``, and what was heard only if anything."""
+        marks = self.spoke + 2 * self.empty + 4 * self.shared
+        plain = list(self._replace(last=self.last + 4 * marks)[:-4])
+        return [*plain, self.heard] if self.heard else plain
 
     @classmethod
     def from_plain(cls, plain: Sequence[Any]) -> Visit:
         """See ``to_plain``."""
         fields = len(cls._fields) - 4
-        visit, more = cls(*plain[:fields]), plain[fields:]
-        marks, heard = int(more[0]) if more else 0, more[1] if len(more) > 1 else ()
+        visit, heard = cls(*plain[:fields]), plain[fields:]
+        marks, last = divmod(visit.last, 4)
         return visit._replace(
-            named=tuple(visit.named), spoke=bool(marks & 1), empty=bool(marks & 2), heard=tuple(heard),
-            shared=bool(marks & 4),
+            last=last, named=tuple(visit.named), spoke=bool(marks & 1), empty=bool(marks & 2), shared=bool(marks & 4),
+            heard=tuple(heard[0]) if heard else (),
         )  # fmt: skip
 
 
