@@ -68,21 +68,26 @@ def search_in_vain(tracer: Any, times: int = 1) -> None:
         call(tracer, "search", "No results", query="returns")
 
 
+def assert_each_has_its_own_flag(tracer: Any, looping: Span, working: Span) -> None:
+    """Of two spans at the same time, one repeats itself and the other works."""
+    seen: dict[str, list[str]] = {"looping": [], "working": []}
+    for number in range(8):
+        with inside(looping):
+            search_in_vain(tracer)
+        with inside(working):
+            seen["working"].append(taken())
+            call(tracer, "price", f"{number * 7} EUR", item=number)
+        with inside(looping):
+            seen["looping"].append(taken())
+    assert set(seen["working"]) == {"OBSERVE"}
+    assert seen["looping"].count("N") == 1
+    assert seen["looping"][-1] == "STOP"
+
+
 def test_agents_at_work_side_by_side_are_each_given_their_own_flag(tracer: Any) -> None:
     with tracer.start_as_current_span("request"):
         looping, working = agent(tracer, "looping"), agent(tracer, "working")
-        seen: dict[str, list[str]] = {"looping": [], "working": []}
-        for number in range(8):
-            with inside(looping):
-                search_in_vain(tracer)
-            with inside(working):
-                seen["working"].append(taken())
-                call(tracer, "price", f"{number * 7} EUR", item=number)
-            with inside(looping):
-                seen["looping"].append(taken())
-        assert set(seen["working"]) == {"OBSERVE"}
-        assert seen["looping"].count("N") == 1
-        assert seen["looping"][-1] == "STOP"
+        assert_each_has_its_own_flag(tracer, looping, working)
 
 
 @pytest.mark.parametrize("below", [False, True], ids=["beside it", "below it"])
@@ -296,18 +301,7 @@ def test_a_question_whose_tools_are_called_within_it_asks_for_itself(provider: T
     asked = {"gen_ai.operation.name": "generate_content", "gen_ai.conversation.id": CONVERSATION}
     with provider.get_tracer("app").start_as_current_span("request"):
         stuck, healthy = (genai.start_span("generate_content gemini", attributes=asked) for _ in range(2))
-        seen: dict[str, list[str]] = {"stuck": [], "healthy": []}
-        for number in range(8):
-            with inside(stuck):
-                search_in_vain(genai)
-            with inside(healthy):
-                seen["healthy"].append(taken())
-                call(genai, "price", f"{number * 7} EUR", item=number)
-            with inside(stuck):
-                seen["stuck"].append(taken())
-        assert set(seen["healthy"]) == {"OBSERVE"}
-        assert seen["stuck"].count("N") == 1
-        assert seen["stuck"][-1] == "STOP"
+        assert_each_has_its_own_flag(genai, stuck, healthy)
 
 
 @pytest.mark.parametrize("around", ["the agent's span", "a span that names nothing", "no span"])

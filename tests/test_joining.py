@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -152,18 +154,25 @@ def test_work_that_the_agents_of_a_trace_have_done_is_nothing_new_in_its_convers
     assert [one.state.index - one.state.worked_at for one in found if one is not None] == [2, 2]
 
 
+@contextmanager
+def joining(board: FlagBoard) -> Iterator[None]:
+    """A thread that joins the trace waits for the step that is under evaluation there; it is done afterwards."""
+    part = board.find("trace")
+    assert part is not None
+    thread = threading.Thread(target=board.join, args=("trace", "talk"))
+    with part.lock:
+        thread.start()
+        assert eventually(lambda: "trace" not in board.trajectories)
+        yield
+    thread.join()
+
+
 def test_a_trace_is_joined_when_the_step_under_evaluation_is_done() -> None:
     board = FlagBoard(GuardConfig())
     board.observe_from_messages(in_messages(1_000))
     board.observe(in_trace(0))
-    part = board.find("trace")
-    assert part is not None
-    with part.lock:
-        joining = threading.Thread(target=board.join, args=("trace", "talk"))
-        joining.start()
-        assert eventually(lambda: "trace" not in board.trajectories)
+    with joining(board):
         assert board.read("talk").steps == 1, "it waits"
-    joining.join()
     assert board.read("talk").steps == 2
 
 

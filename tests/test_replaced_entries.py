@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import trajectory_guard
-from tests.helpers import eventually, record
+from tests.helpers import record
+from tests.test_joining import joining
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.hand_flag import HandFlag
 from trajectory_guard.core.policy import Level
@@ -115,26 +116,15 @@ def meanwhile(board: FlagBoard, patch: pytest.MonkeyPatch, happens: Callable[[Fl
     return done
 
 
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("way", WAYS)
+CASES = [(way, change) for way in WAYS for change in (CHANGES if way == "evicted" else {**CHANGES, **FOUND})]
+
+
+@pytest.mark.parametrize(("way", "change"), CASES)
 def test_a_change_outlives_the_entry_that_was_looked_up_for_it(
     way: str, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board, happens = WAYS[way]()
-    act, is_kept = CHANGES[change]
-    done = meanwhile(board, monkeypatch, happens)
-    act(board)
-    assert done
-    assert is_kept(board)
-
-
-@pytest.mark.parametrize("change", FOUND)
-@pytest.mark.parametrize("way", [one for one in WAYS if one != "evicted"])
-def test_a_change_of_what_is_known_outlives_the_entry_that_was_looked_up_for_it(
-    way: str, change: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    board, happens = WAYS[way]()
-    act, is_kept = FOUND[change]
+    act, is_kept = {**CHANGES, **FOUND}[change]
     done = meanwhile(board, monkeypatch, happens)
     act(board)
     assert done
@@ -152,14 +142,8 @@ def test_a_step_that_comes_late_counts_in_the_conversation(monkeypatch: pytest.M
 def test_a_person_who_knows_the_trace_only_finds_its_conversation_at_any_time() -> None:
     """The thread that joins waits for the one that evaluates a step of the trace."""
     board, _ = joined_to_steps()
-    part = board.find("trace")
-    assert part is not None
-    with part.lock:
-        joining = threading.Thread(target=board.join, args=("trace", "talk"))
-        joining.start()
-        assert eventually(lambda: "trace" not in board.trajectories)
+    with joining(board):
         board.raise_flag("trace", "STOP", "The account is wrong.")
-    joining.join()
     assert board.take("talk").level is Level.STOP
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from trajectory_guard.core.detectors.pingpong import AGENTS
 from trajectory_guard.core.fingerprints import text_digest
-from trajectory_guard.core.tracking.scope import label_of
+from trajectory_guard.core.tracking.scope import graph_instance, label_of
 
 if TYPE_CHECKING:
     from trajectory_guard.core.state import TrajectoryState
@@ -18,7 +18,7 @@ _MAX_HEARD: Final = 64
 
 
 class Given:
-    """What the gates of a trajectory have seen the agents given to read.
+    """Record of the messages that the agents of a trajectory were given, as gates read them.
 
     Attributes:
         reader: the agent instance that a gate read last; newest: step id of the newest call that it was given.
@@ -41,7 +41,7 @@ class Given:
             texts: what agents and persons have said; calls: step ids of the calls in the user turn. Both are read only
                 where another agent reads.
         """
-        instance, before = _instance(run), self.newest
+        instance, before = graph_instance(run), self.newest
         self.newest = newest
         if self.reader == instance:
             return
@@ -52,7 +52,7 @@ class Given:
                 heard = (*heard[1 - _MAX_HEARD :], digest)
         if heard is not self.heard:
             self.heard = heard
-            if state.visit is not None and _instance(state.visit.run) == instance:
+            if state.visit is not None and graph_instance(state.visit.run) == instance:
                 state.visit = state.visit._replace(spoke=True)
 
 
@@ -65,22 +65,21 @@ def flag_for_gate(entry: Entry, run: str) -> RunFlag:
     own, relay = entry.flag(run), entry.state.relay
     if relay is None or relay.label != label_of(AGENTS, entry.state.turns.get("")):
         return own  # no agent has handed over in this user turn
-    between = entry.flag(relay.label)
-    if between.pending is None or not _takes_part(entry, run):
-        return own
-    return own if own.pending is not None and own.pending.level.rank >= between.pending.level.rank else between
+    return stronger(own, entry.flag(relay.label)) if _takes_part(entry, run) else own
+
+
+def stronger(own: RunFlag, between: RunFlag) -> RunFlag:
+    """The flag of a run, unless that of the loop between agents is of a higher level."""
+    one, other = own.pending, between.pending
+    return own if other is None or (one is not None and one.level.rank >= other.level.rank) else between
 
 
 def is_between(label: str) -> bool:
     """Whether the label of a run is that of the loop between agents."""
-    return _instance(label) == AGENTS
+    return graph_instance(label) == AGENTS
 
 
 def _takes_part(entry: Entry, run: str) -> bool:
-    instance, visit, given = _instance(run), entry.state.visit, entry.given
-    is_next = visit is not None and (not instance or _instance(visit.run) == instance)
+    instance, visit, given = graph_instance(run), entry.state.visit, entry.given
+    is_next = visit is not None and (not instance or graph_instance(visit.run) == instance)
     return is_next and given.reader == instance and given.goes_on
-
-
-def _instance(label: str) -> str:
-    return label.partition("/")[0]

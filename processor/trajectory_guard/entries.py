@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from trajectory_guard.between import Given
+from trajectory_guard.between import Given, stronger
 from trajectory_guard.core.calls import RECENT_CALLS, CallRecord, call_key, has_recovered, without_id
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.hand_flag import HandFlag
@@ -234,8 +234,7 @@ class Entry(RestingState):
         if take:
             own.clear_expired()
             between.clear_expired()
-        one, other = own.pending, between.pending
-        return own if other is None or (one is not None and one.level.rank >= other.level.rank) else between
+        return stronger(own, between)
 
     def note_hand_taken(self, asked_in: str | None) -> None:
         """Record that the flag raised by a person was taken. A nudge is given once; a gate says when it has stopped.

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import capture, capture_names, one_in, span_view
+from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.span import SpanEvent, SpanView
 from trajectory_guard.dialects.table import DIALECTS, Dialect
 from trajectory_guard.integrations.langfuse.scores import session_of
@@ -59,13 +60,13 @@ class Watched(dict[str, Any]):
         return super().__contains__(key)
 
 
-def read(span: SpanView) -> None:
-    """Everything that is ever read of a span, a tool call below it included."""
+def read(span: SpanView) -> list[StepRecord]:
+    """Everything that is ever read of a span, a tool call below it included. Returns their steps."""
     attributes = span.attributes
     below = span._replace(
         attributes={"gen_ai.operation.name": "execute_tool"}, span_id="c" * 16, parent_id=span.span_id
     )
-    extract_steps([span, below])
+    steps = extract_steps([span, below])
     for one in (model_usage, model_name, requested_model, response_id, is_model_span, output_messages, input_messages,
                 transcript_messages, call_ids_in, defined_tools):  # fmt: skip
         one(span)
@@ -74,10 +75,11 @@ def read(span: SpanView) -> None:
     batch_and_task(span, DIALECTS.key_set(attributes), {})
     instance_of(span, [below], DIALECTS)
     session_of([attributes])
+    return steps
 
 
 def functions(row: Dialect) -> Iterator[Callable[[SpanView], Any]]:
-    """What a row asks of a span, whatever the others say."""
+    """The functions that a row asks of a span, whatever the others say."""
     asked = (
         row.matches, row.tool_name, row.empty_result, row.succeeded, row.failed, row.awaits_approval, row.deferred,
         row.identity.wrapped_metadata, row.identity.is_agent, row.identity.no_agent, row.identity.agent_name,
@@ -132,4 +134,5 @@ def test_an_attribute_of_any_type_costs_no_span(at: int) -> None:
     for span in kinds()[at::16]:
         for key in wanted.intersection(span.attributes):
             for value in ODD.values():
-                read(span._replace(attributes={**span.attributes, key: value}))
+                steps = read(span._replace(attributes={**span.attributes, key: value}))
+                assert all(isinstance(step.tool_name, str) and step.tool_name for step in steps)

@@ -242,7 +242,7 @@ def flag_of(verdict: Verdict) -> tuple[str, int, str]:
 
 
 def flag_in(guard_span: Mapping[str, str]) -> tuple[str, int, str]:
-    """What ``flag_of`` says of a verdict, of the guard span that carries it."""
+    """The same of the guard span that carries a verdict."""
     return (
         guard_span[telemetry.TRAJECTORY_ID], int(guard_span[telemetry.EPISODE]), guard_span[telemetry.INTERVENTION]
     )  # fmt: skip

@@ -51,7 +51,7 @@ def newest_delivery(messages: Sequence[Any]) -> bool | None:
 
 
 def texts_given(messages: Sequence[Any]) -> Iterator[str]:
-    """What agents and persons have said in the newest messages: answers and questions, no calls and no results."""
+    """Answers and questions in the newest messages; calls and results are left out."""
     for one in messages[-_MAX_COMPARED:]:
         if (is_answer(one) or is_of_person(one)) and not is_guard_message(one):
             yield content_text(one.content)[:MAX_CHARS]

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.detectors.base import TYPE_IV, DetectionResult, Detector
@@ -326,8 +325,8 @@ class Visit(NamedTuple):
         trace: trace id of the last step, None if unknown.
         spoke: an agent, this one or the one before, has written an answer.
         empty: each step failed or found nothing.
-        heard: the user messages that this agent and those before it were given lately, as far as spans show them, each
-            once; the newest last.
+        heard: labels of the user messages that this agent and those before it were given lately, as far as spans show
+            them, each once; the newest last.
         shared: several agents, one after the other, were given the newest of them.
     """
 
@@ -372,7 +371,7 @@ class Visit(NamedTuple):
             step.step_id, step.trajectory_id, HANDOFF if handed else self.agent, self.calls or None,
             self.results or None, EMPTY if self.empty else SUCCESS, agent_id=self.agent, evidence=step.evidence,
             timestamp=step.timestamp,
-            usage=Usage(answers=int(self.spoke), asked=self.heard[-1] if self.shared and self.heard else None),
+            usage=Usage(answers=int(self.spoke), asked=self.heard[-1] if self.shared else None),
         )  # fmt: skip
 
     def to_plain(self) -> list[Any]:
@@ -414,9 +413,8 @@ def _has_spoken(step: StepRecord) -> bool:
 
 
 def _asked(step: StepRecord) -> str:
-    """Digest of the user message of the model call before a step, empty if no span shows it."""
-    asked = step.usage.asked if step.usage is not None else None
-    return text_digest(asked) if asked else ""
+    """Label of the user message of the model call before a step, empty if no span shows it."""
+    return (step.usage.asked if step.usage is not None else None) or ""
 
 
 def advance(
@@ -444,9 +442,7 @@ def advance(
     return begun, visit
 
 
-def begins_request(
-    handed_over_in: str | None, ended: Visit, step: StepRecord, turns: Mapping[str, str] = MappingProxyType({})
-) -> bool:
+def begins_request(handed_over_in: str | None, ended: Visit, step: StepRecord, turns: Mapping[str, str]) -> bool:
     """Whether a step begins another request: agents handed over within one trace, and the step is in another trace.
 
     Where each agent has a trace of its own (agents in several services), another trace says nothing. While the steps

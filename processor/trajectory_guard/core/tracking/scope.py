@@ -72,13 +72,22 @@ def instance_in(label: str) -> str:
     return instance if mark else label
 
 
+def graph_instance(label: str) -> str:
+    """The part of a run's label that names the graph instance, as gates write it; empty at the top of the graph.
+
+    >>> graph_instance("alice:1/turn"), graph_instance("/turn"), graph_instance("")
+    ('alice:1', '', '')
+    """
+    return label.partition("/")[0]
+
+
 def are_siblings(first: str, second: str) -> bool:
     """Whether two labels name runs of different graph instances, neither of them inside the other.
 
     >>> are_siblings("work:1/a", "work:2/b"), are_siblings("work:1/a", "work:1|tools:2"), are_siblings("work:1", "")
     (True, False, False)
     """
-    one, other = first.partition("/")[0], second.partition("/")[0]
+    one, other = graph_instance(first), graph_instance(second)
     if one == other or ":" not in one or ":" not in other:
         return False
     return not one.startswith(f"{other}|") and not other.startswith(f"{one}|")
