@@ -277,8 +277,7 @@ def _may_hold_noise(text: str) -> bool:
     if long and _LONG_ID.search(text) is not None:
         return True
     shape = data.translate(_NAME_ENDS)
-    named = [one for one in _NUMBERS_AFTER_NAME if one in shape and _follows_name(data, shape, one)]
-    return bool(named) and _may_hold_noise_in_any_script(text)
+    return bool([one for one in _NUMBERS_AFTER_NAME if one in shape and _follows_name(data, shape, one)])
 
 
 def _follows_name(data: bytes, shape: bytes, number: bytes) -> bool:
