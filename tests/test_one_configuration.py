@@ -262,11 +262,20 @@ def test_a_configuration_and_a_board_that_differ_are_refused(make: Any) -> None:
     assert make(board=FlagBoard(GuardConfig(redact=True))).config.redact
 
 
-@pytest.mark.parametrize("make", [Gate, shared_board, TrajectoryGuardProcessor, lambda one: instrument(None, one)])
-@pytest.mark.parametrize("config", [{"mode": "observe"}, "observe", 3])
+@pytest.mark.parametrize(
+    "make", [Gate, shared_board, TrajectoryGuardProcessor, FlagBoard, lambda one: instrument(None, one)]
+)
+@pytest.mark.parametrize("config", [{"mode": "observe"}, "observe", 3, {}])
 def test_something_else_than_a_configuration_is_refused_by_type(make: Any, config: Any) -> None:
-    with pytest.raises(TypeError, match=f"config: expected a GuardConfig, got {type(config).__name__}"):
+    with pytest.raises(TypeError, match=rf"config: expected a GuardConfig, got .*\({type(config).__name__}\)"):
         make(config)
+
+
+@pytest.mark.parametrize("make", [Gate, TrajectoryGuardProcessor])
+@pytest.mark.parametrize("board", [{}, "board", GuardConfig()])
+def test_something_else_than_a_board_is_refused_by_type(make: Any, board: Any) -> None:
+    with pytest.raises(TypeError, match=rf"board: expected a FlagBoard, got .*\({type(board).__name__}\)"):
+        make(board=board)
 
 
 def test_the_environment_is_replaced_aloud(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

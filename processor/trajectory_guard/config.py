@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
 from trajectory_guard.config_file import decode_file
-from trajectory_guard.config_messages import UNKNOWN_KEY, in_variables
+from trajectory_guard.config_messages import UNKNOWN_KEY, in_variables, wrong_type
 from trajectory_guard.config_messages import ConfigError as ConfigError
 from trajectory_guard.config_messages import Mistake as Mistake
 from trajectory_guard.config_part import PartModel, mistakes_of
@@ -309,6 +309,13 @@ class GuardConfig(CursorSettings, QualityKeys, BaseModel):
         if given is None:
             return self
         return self.model_copy(update={key: getattr(given, key) for key in GATE_KEYS & type(self).model_fields.keys()})
+
+
+def given_or_default(config: GuardConfig | None) -> GuardConfig:
+    """``config``, or a configuration with all defaults if it is None; TypeError if it is anything else."""
+    if config is not None and not isinstance(config, GuardConfig):
+        raise wrong_type("config", "a GuardConfig", config)
+    return GuardConfig() if config is None else config
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:

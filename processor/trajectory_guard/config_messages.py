@@ -120,3 +120,8 @@ def in_variables(
 
 def _either(words: list[str]) -> str:
     return f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def wrong_type(name: str, wanted: str, given: Any) -> TypeError:
+    """The error for an argument of a wrong type."""
+    return TypeError(f"{name}: expected {wanted}, got {given!r:.80} ({type(given).__name__})")

@@ -17,9 +17,11 @@ from trajectory_guard.config import (
     ConfigError,
     GuardConfig,
     differences,
+    given_or_default,
     is_disabled,
     unclear_switch,
 )
+from trajectory_guard.config_messages import wrong_type
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.entries import Flag
 from trajectory_guard.forking import now_and_after_fork
@@ -111,7 +113,7 @@ class Process:
 
     def board_for(self, config: GuardConfig | None, *, gate: bool) -> SharedBoard:
         """The shared board, configured as asked; raises ``ConfigError`` if it is configured otherwise."""
-        _check(config)
+        given_or_default(config)
         try:
             with self._config_lock:
                 return self._board_for(config, gate=gate)
@@ -216,7 +218,9 @@ def board_for(config: GuardConfig | None, board: FlagBoard | None, *, gate: bool
     """``board`` or the shared one; ``ConfigError`` if it is configured otherwise, ``GATE_KEYS`` of gates aside."""
     if board is None:
         return _process.board_for(config, gate=gate)
-    _check(config)
+    given_or_default(config)
+    if not isinstance(board, FlagBoard):
+        raise wrong_type("board", "a FlagBoard", board)
     if config is not None:
         refuse_differences(board.config, config, gate=gate)
     _add_publisher(board)
@@ -245,11 +249,6 @@ def refuse_differences(before: GuardConfig, config: GuardConfig, *, gate: bool) 
 
 
 # --- parts ---------------------------------------------------------------------------------------------------
-
-
-def _check(config: object) -> None:
-    if config is not None and not isinstance(config, GuardConfig):
-        raise TypeError(f"config: expected a GuardConfig, got {type(config).__name__}: {str(config)[:80]}")
 
 
 def _settler_of(config: GuardConfig, board: FlagBoard | None = None) -> BackgroundSettler | None:

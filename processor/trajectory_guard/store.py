@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trajectory_guard.between import flag_for_gate
 from trajectory_guard.branches import Branches
-from trajectory_guard.config import GuardConfig
+from trajectory_guard.config import GuardConfig, given_or_default
 from trajectory_guard.core.calls import CallRecord, call_key, is_fuller, reported, truncate_for_replay, with_report
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.engine import Engine, Verdict
@@ -51,7 +51,7 @@ class FlagBoard(QualityScores):
     """Thread-safe store of all trajectories of a process, bounded by count and idle time.
 
     Parameters:
-        config: thresholds and limits.
+        config: thresholds and limits; TypeError for anything but a GuardConfig.
         settler: compares texts that the comparator is unsure of, in the background; none by default.
         clock: monotonic seconds; for tests.
     """
@@ -63,7 +63,7 @@ class FlagBoard(QualityScores):
         settler: BackgroundSettler | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        config = config or GuardConfig()
+        config = given_or_default(config)
         self.settler = settler
         self.reporter: LangfuseReporter | None = None
         self.recovered: deque[Verdict] = deque(maxlen=MAX_WAITING)

@@ -64,8 +64,7 @@ _FAILED_KEYS: Final = frozenset(("iserror", "is_error"))
 _EXIT_KEYS: Final = frozenset(("exitcode", "exit_code", "returncode", "return_code", "exitstatus", "exit_status"))
 _MAY_STATE: Final = ("false", "true", 'status":', 'status" :', '"errors"', *sorted(_EXIT_KEYS | STATUS_KEYS))
 """An object in ASCII that states a failure holds one of them."""
-_STATING: Final = ("false", "true", "status", "code", '"errors"')
-"""One of them is part of each of those: the few spare most objects a search for all."""
+_STATING: Final = ("false", "true", "status", "code", '"errors"')  # each of those holds one of these few
 
 
 def states_failure(text: str) -> bool:

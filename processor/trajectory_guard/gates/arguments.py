@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trajectory_guard.config import GuardConfig
+from trajectory_guard.config import given_or_default
+from trajectory_guard.config_messages import wrong_type
 from trajectory_guard.store import FlagBoard
-
-
-def wrong_type(name: str, wanted: str, given: Any) -> TypeError:
-    """The error for an argument of a wrong type."""
-    return TypeError(f"{name}: expected {wanted}, got {given!r:.80} ({type(given).__name__})")
 
 
 def check_gate_arguments(config: Any, board: Any, state_of: Any, messages_key: Any) -> None:
@@ -20,8 +16,7 @@ def check_gate_arguments(config: Any, board: Any, state_of: Any, messages_key: A
     Raises:
         TypeError: one has a wrong type; it is named.
     """
-    if config is not None and not isinstance(config, GuardConfig):
-        raise wrong_type("config", "a GuardConfig", config)
+    given_or_default(config)
     if board is not None and not isinstance(board, FlagBoard):
         raise wrong_type("board", "a FlagBoard", board)
     if state_of is not None and not callable(state_of):

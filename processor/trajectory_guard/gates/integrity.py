@@ -7,12 +7,12 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from trajectory_guard.config_messages import wrong_type
 from trajectory_guard.containment import let_through
 from trajectory_guard.core.certificates import FROZEN, Certificate, fingerprint
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.detectors.reported import STATE_INVARIANT, TYPE_INTEGRITY
 from trajectory_guard.core.steps import Certainty
-from trajectory_guard.gates.arguments import wrong_type
 from trajectory_guard.gates.wrapping import (
     EPHEMERAL_THREAD,
     MAX_THREADS,

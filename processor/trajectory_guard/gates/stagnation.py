@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, Protocol
 
+from trajectory_guard.config_messages import wrong_type
 from trajectory_guard.core.certificates import REPLAYABLE, Certificate, fingerprint
 from trajectory_guard.core.detectors import TYPE_VI, DetectionResult
 from trajectory_guard.core.detectors.reported import NOTHING_NEW_SAID
 from trajectory_guard.core.novelty import Said, novelty, said
 from trajectory_guard.core.steps import Certainty
-from trajectory_guard.gates.arguments import wrong_type
 from trajectory_guard.gates.wrapping import EPHEMERAL_THREAD, MAX_THREADS, Node, OutputGate, ThreadMemory
 from trajectory_guard.store import FlagBoard
 
