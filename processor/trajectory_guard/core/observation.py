@@ -323,7 +323,8 @@ class Observation:
     unseen_waits = False
     # _count_old_states
     old_states_in_a_row = 0
-    lap = lapped = 0
+    lap = 0
+    lapped = 0
     held_up = False
     known_lines = False
     # _inquire
