@@ -32,6 +32,21 @@ def test_modules_that_stay_python_exist() -> None:
     assert [name for name in lists["INTERPRETED"] if not (root / name).is_file()] == []  # type: ignore[attr-defined]
 
 
+def test_class_bodies_assign_one_name_at_a_time_as_mypyc_demands() -> None:
+    lists = constants()
+    root = HOOK.parent / str(lists["ROOT"])
+    found = [
+        f"{path.relative_to(root)}:{statement.lineno}"
+        for folder in lists["COMPILED"]  # type: ignore[attr-defined]
+        for path in (root / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+        for statement in node.body
+        if isinstance(statement, ast.Assign) and len(statement.targets) > 1
+    ]
+    assert found == []
+
+
 def test_the_kind_of_build_is_that_of_the_engine() -> None:
     assert engine.__spec__ is not None
     assert is_compiled() == isinstance(engine.__spec__.loader, ExtensionFileLoader)
