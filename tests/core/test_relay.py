@@ -129,6 +129,40 @@ def test_agents_that_write_for_ever_are_stopped_some_day() -> None:
     assert 60 < outline(evaluate(spoken(visits(200), 0))).index("S") < 120
 
 
+def test_agents_that_are_given_item_after_item_are_never_stopped() -> None:
+    """Each agent answers a message of its own in a trace of its own: the guide that it looks up is always the same."""
+    steps = [step._replace(usage=Usage(asked=f"?{at}")) for at, step in enumerate(visits(300))]
+    assert "S" not in outline(evaluate(steps))
+    assert outline(evaluate(steps)).count("N") <= 8
+    within_one_trace = [step._replace(trace_id="one") for step in steps]
+    assert "S" in outline(evaluate(within_one_trace))
+    assert one_by_one(steps[:40]) == evaluate(steps[:40])
+
+
+LOOKS = {
+    "a status that is under way": ("get_deployment", "Deployment in progress, not finished yet."),
+    "the status of a job": ("get_job_status", "The build of the third image of release seven goes on."),
+    "a server that is busy": ("fetch_prices", "HTTP 503 Service Unavailable"),
+    "a pause": ("sleep", "Slept for ten seconds."),
+}
+
+
+@pytest.mark.parametrize(("tool", "answer"), LOOKS.values(), ids=LOOKS.keys())
+@pytest.mark.parametrize("failed", [False, True])
+def test_agents_that_wait_for_something_in_turn_are_not_stopped(tool: str, answer: str, failed: bool) -> None:
+    steps = [
+        record(
+            *((tool, {}, answer) if at % 2 else ("read_plan", {}, "The plan has four stages, and each has an owner.")),
+            outcome="error" if failed and at % 2 else "success", agent=f"agent {at % 2}", run=f"run {at}", t=1.0 + at,
+        )._replace(trace_id="one")
+        for at in range(80)
+    ]  # fmt: skip
+    seen = outline(evaluate(steps))
+    assert "S" not in seen
+    assert "N" not in seen[:16]
+    assert one_by_one(steps[:50]) == evaluate(steps[:50])
+
+
 def test_agents_that_have_spoken_once_are_stopped_like_any_other() -> None:
     assert "S" in outline(evaluate([*spoken(visits(4), 0), *visits(30)[4:]]))
 

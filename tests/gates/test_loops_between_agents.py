@@ -113,6 +113,25 @@ def test_new_words_in_each_round_are_work_and_lead_to_nudges_only(guarded: Any) 
     assert "S" not in outline(messages)
 
 
+def test_a_long_draft_may_grow_at_its_end(guarded: Any) -> None:
+    """What is new stands behind an introduction of some pages, which each version repeats."""
+
+    def grows(turn: int) -> str:
+        return "The lighthouse stands on a rock far from the shore. " * 40 + "One more chapter. " * turn
+
+    messages = guarded(writer_and_critic(grows)).invoke({"messages": [HumanMessage("Write it.")]}, LIMIT)["messages"]
+    assert "S" not in outline(messages)
+
+
+def test_items_that_the_graph_itself_hands_out_are_work() -> None:
+    number = itertools.count()
+    agents = writer_and_critic(same)()
+    builder = ring({"load": lambda _: {"messages": [SystemMessage(f"Item {next(number)} of the list")]}, **agents})
+    graph = apply_guard(builder, board=new_board()).compile()
+    messages = graph.invoke({"messages": [HumanMessage("Do them all.")]}, LIMIT)["messages"]
+    assert "S" not in outline(messages)
+
+
 def test_the_next_request_of_the_thread_begins_anew(guarded: Any) -> None:
     graph = guarded(writer_and_critic(same), 8)
     for number in range(4):

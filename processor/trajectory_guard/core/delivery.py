@@ -20,7 +20,11 @@ from trajectory_guard.core.wordlists import groups, words
 MAX_CHARS: Final = 1_000
 """Only the beginning of a longer text is read."""
 _TOKEN: Final = re.compile(r"[\w.,:/%-]+")
-_WORD: Final = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
+_LETTERS: Final = (
+    r"(?:[^\W\d_]|(?![\d\u0964\u0965])[\u0300-\u036f\u0900-\u0dff\u0f18-\u0fbc\u102b-\u108d\u17b4-\u17d3])+"
+)
+"""Letters with the marks that are written on them: vowel signs of Indic scripts, which are no letters to ``\\w``."""
+_WORD: Final = re.compile(rf"{_LETTERS}(?:['’]{_LETTERS})*")
 _INTEGER: Final = re.compile(r"[^\W\d]{0,2}(\d{1,6})")
 _OPENING: Final = " \"'“„«(["
 _ENDS: Final = ("", ".", "!", "?", ":", "\n")

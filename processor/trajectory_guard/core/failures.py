@@ -17,9 +17,18 @@ from trajectory_guard.core.outcome import (
     looks_like_error,
     states_failure,
 )
-from trajectory_guard.core.result_text import MAX_FORM_CHARS, MAX_REQUEST_CHARS, WORD, answer_form
+from trajectory_guard.core.pending import is_pending
+from trajectory_guard.core.result_text import (
+    MAX_FORM_CHARS,
+    MAX_REQUEST_CHARS,
+    WORD,
+    answer_form,
+    is_short,
+    reports_status,
+)
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS
-from trajectory_guard.core.tools import is_communication
+from trajectory_guard.core.text import both_ends
+from trajectory_guard.core.tools import is_communication, is_status_lookup, is_waiting, returns_content
 from trajectory_guard.core.transient import is_transient
 
 UNSTATED: Final = "?"
@@ -27,6 +36,7 @@ UNSTATED: Final = "?"
 _MIN_COMMAND_CHARS: Final = 8
 _MAX_SENTENCE_CHARS: Final = 120
 _MIN_NAME_CHARS: Final = 4
+_ERROR_CHARS: Final = 4_096
 _NOTHING: Final = digest64(b"nothing was found")
 
 
@@ -92,6 +102,22 @@ def reads_as_error(result: str, values: tuple[str, ...]) -> bool:
 def complains(result: str, values: tuple[str, ...]) -> bool:
     """Whether a result that was reported as a success says that the call failed, and not that it may pass."""
     return looks_like_error(result) or (len(result) > MAX_FORM_CHARS and begins_with_complaint(result, values))
+
+
+def may_pass(seen: Observation) -> bool:
+    """Whether a call fails with an error that passes by itself."""
+    return is_transient(both_ends((seen.step.result or "").strip(), _ERROR_CHARS), seen.step.error_class)
+
+
+def may_change_by_itself(seen: Observation) -> bool:
+    """Whether a step, whatever came before it, waits for something or fails with an error that may pass."""
+    step, text = seen.step, (seen.step.result or "").strip()
+    if is_waiting(step.tool_name, step.args) or is_status_lookup(step.tool_name):
+        return True
+    if seen.outcome == ERROR or seen.signature is not None or reads_as_error(text, seen.values):
+        return may_pass(seen) or is_pending(text)
+    content = returns_content(step.tool_name) and not (is_short(text) or reports_status(text))
+    return not content and is_pending(text)
 
 
 def signature_of(seen: Observation) -> str | None:

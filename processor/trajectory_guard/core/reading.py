@@ -10,7 +10,7 @@ from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core.alike_failures import AlikeFailures
 from trajectory_guard.core.durations import ages_in, keep_falling, measures, times_in
 from trajectory_guard.core.envelope import unfiltered
-from trajectory_guard.core.failures import complains, read_outcome, reads_as_error, signature_of
+from trajectory_guard.core.failures import complains, may_pass, read_outcome, reads_as_error, signature_of
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, checksum, digest64, text_bytes, text_digest
 from trajectory_guard.core.grids import NO_GRID
 from trajectory_guard.core.inquiry import ADVANCES, BRIEF, reads_tables, things_in, values_asked
@@ -53,7 +53,7 @@ from trajectory_guard.core.volatile import (
     masked_answer,
     shares_in,
 )
-from trajectory_guard.core.weighing import may_pass, weigh
+from trajectory_guard.core.weighing import weigh
 from trajectory_guard.core.written import figures_of, handed_over, was_written
 
 _KEPT_FIGURES: Final = 64

@@ -6,6 +6,7 @@ from typing import Final
 
 from trajectory_guard.core.durations import measures
 from trajectory_guard.core.envelope import may_change
+from trajectory_guard.core.failures import may_pass
 from trajectory_guard.core.history import BLANK
 from trajectory_guard.core.masking import shares_done
 from trajectory_guard.core.observation import LONG_PAUSE_S, Observation
@@ -37,7 +38,7 @@ from trajectory_guard.core.tools import (
     took_its_time,
 )
 from trajectory_guard.core.tracking import scope
-from trajectory_guard.core.transient import is_held_up, is_lasting, is_transient
+from trajectory_guard.core.transient import is_held_up, is_lasting
 
 _PACE_BESIDE_OTHERS: Final = 2
 _PACE_WITHOUT_PAUSE: Final = 5 / 3
@@ -209,11 +210,6 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
         return Certainty.CERTAIN
     stands = without_pause and seen.repeats >= _DONE_BY_NOW
     return _of_answer(seen, text, pause_s, paced=paced, stands=stands)
-
-
-def may_pass(seen: Observation) -> bool:
-    """Whether a call fails with an error that passes by itself."""
-    return is_transient(both_ends((seen.step.result or "").strip(), _ERROR_CHARS), seen.step.error_class)
 
 
 def _of_failure(seen: Observation, text: str, pause_s: float) -> Certainty:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from trajectory_guard.core.delivery import MAX_CHARS, brings_something
 from trajectory_guard.core.result_text import values_of
 from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.tools import is_handoff
 from trajectory_guard.gates.messages import (
     content_text,
@@ -21,6 +22,7 @@ from trajectory_guard.gates.messages import (
 
 _MAX_COMPARED: Final = 96
 _MAX_ANSWERS: Final = 4
+_MAX_GIVEN_CHARS: Final = 65_536
 
 
 def deliveries(messages: Sequence[Any], steps: Sequence[StepRecord]) -> dict[str, bool]:
@@ -51,10 +53,11 @@ def newest_delivery(messages: Sequence[Any]) -> bool | None:
 
 
 def texts_given(messages: Sequence[Any]) -> Iterator[str]:
-    """Answers and questions in the newest messages; calls and results are left out."""
+    """Answers, questions and instructions in the newest messages; calls and results are left out."""
     for one in messages[-_MAX_COMPARED:]:
-        if (is_answer(one) or is_of_person(one)) and not is_guard_message(one):
-            yield content_text(one.content)[:MAX_CHARS]
+        is_instruction = getattr(one, "type", None) == "system"
+        if (is_answer(one) or is_of_person(one) or is_instruction) and not is_guard_message(one):
+            yield both_ends(content_text(one.content), _MAX_GIVEN_CHARS)
 
 
 def _delivers(messages: Sequence[Any], position: int) -> bool | None:

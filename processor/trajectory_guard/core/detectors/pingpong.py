@@ -13,6 +13,7 @@ from hashlib import blake2b
 from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.detectors.base import TYPE_IV, DetectionResult, Detector
+from trajectory_guard.core.failures import may_change_by_itself
 from trajectory_guard.core.fingerprints import Symbol, digest64, text_bytes, text_digest
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import is_acknowledgement
@@ -29,6 +30,8 @@ _SPOKEN_LAPS: Final = 8
 _SAME_VISITS: Final = 8
 _UNHEARD: Final = 2
 """Factor for visits without a sign of an answer in between: the instances may work side by side, each on its own."""
+_WAIT: Final = "wait"
+"""Name of a tool that waits, to all rules."""
 _MAX_NAME_CHARS: Final = 64
 _MAX_NAMES: Final = 4
 _MAX_HEARD: Final = 8
@@ -42,7 +45,8 @@ class PingPong(Detector):
     hand-offs that bring new text stay quiet. The calls of one model turn form one element of the cycle whatever
     their order, and a period of one is stutter, not ping-pong. Half a lap beyond the second has half the confidence,
     the third complete lap all of it. A lap proves no more than its weakest step: look and wait is a cycle, too. Agents
-    that write an answer in each lap are nudged only, from the eighth lap on and for 64 visits.
+    that write an answer in each lap are nudged only, from the eighth lap on and for 64 visits; those that are asked
+    something new in a trace of their own are so for ever: a program may give them item after item.
 
     An agent that the others only talk to, or that is a new instance at each of its turns, makes no cycle. It is nudged
     after nine visits that made the same calls with the same results, if each was given the same user message, or all
@@ -136,7 +140,8 @@ class PingPong(Detector):
         for one in self.proofs[-period:]:
             proof = weakest(proof, Certainty(one))
         needed = _LAPS * seen.pace_of(proof)
-        may_work = self.spoke_at > seen.index - period and run < _SPOKEN_VISITS
+        apart = seen.step.usage is not None and seen.step.usage.answers > 1
+        may_work = self.spoke_at > seen.index - period and (apart or run < _SPOKEN_VISITS)
         if may_work:
             needed = max(needed, _SPOKEN_LAPS)
         if laps < needed - 1 + 1 / period:
@@ -307,6 +312,8 @@ def _run(symbols: tuple[str, ...], period: int) -> int:
     return run
 
 
+_MARKED: Final = 6
+"""The newest fields of a visit, which are saved otherwise than by their place."""
 AGENTS: Final = "agents"
 """Label of the run that the visits make up, before the label of the user turn."""
 
@@ -325,6 +332,8 @@ class Visit(NamedTuple):
         trace: trace id of the last step, None if unknown.
         spoke: an agent, this one or the one before, has written an answer.
         empty: each step failed or found nothing.
+        waits: a step waits for something, or failed with an error that may pass.
+        apart: it began in another trace than the visit before it, with a message that is new.
         heard: labels of the user messages that this agent and those before it were given lately, as far as spans show
             them, each once; the newest last.
         shared: several agents, one after the other, were given the newest of them.
@@ -341,6 +350,8 @@ class Visit(NamedTuple):
     trace: str | None = None
     spoke: bool = False
     empty: bool = False
+    waits: bool = False
+    apart: bool = False
     heard: tuple[str, ...] = ()
     shared: bool = False
 
@@ -350,10 +361,12 @@ class Visit(NamedTuple):
         usage = seen.step.usage
         has_spoken = usage is not None and usage.answers > 0  # as ``_has_spoken``, without a call at each step
         brought_new = self.brought_new or self.last == 1 or (has_spoken and seen.step.is_toolless)
-        named = names_in(seen) if self.first else ()  # before the second visit there is one agent
+        several = self.first > 0  # before the second visit there is one agent
         return Visit(
-            self.run, self.agent, self.first, calls, results, brought_new, _deed(seen), named, seen.step.trace_id,
-            self.spoke or has_spoken, self.empty and _found_nothing(seen), self.heard, self.shared,
+            self.run, self.agent, self.first, calls, results, brought_new, _deed(seen),
+            names_in(seen) if several else (), seen.step.trace_id, self.spoke or has_spoken,
+            self.empty and _found_nothing(seen), self.waits or (several and may_change_by_itself(seen)), self.apart,
+            self.heard, self.shared,
         )  # fmt: skip
 
     @property
@@ -364,31 +377,32 @@ class Visit(NamedTuple):
     def record(self, step: StepRecord) -> StepRecord:
         """The visit as one step; ``step`` is the first one after it.
 
-        A visit that did nothing but hand over to the next agent is a call of a hand-off tool.
+        A visit that did nothing but hand over to the next agent is a call of a hand-off tool, and one that waits is a
+        call of a tool that does.
         """
         handed = not self.brought_new and (self.last == 2 or name_digest(step.agent_id or "") in self.named)
         return StepRecord(
-            step.step_id, step.trajectory_id, HANDOFF if handed else self.agent, self.calls or None,
-            self.results or None, EMPTY if self.empty else SUCCESS, agent_id=self.agent, evidence=step.evidence,
-            timestamp=step.timestamp,
-            usage=Usage(answers=int(self.spoke), asked=self.heard[-1] if self.shared else None),
+            step.step_id, step.trajectory_id, HANDOFF if handed else _WAIT if self.waits else self.agent,
+            self.calls or None, self.results or None, EMPTY if self.empty else SUCCESS, agent_id=self.agent,
+            evidence=step.evidence, timestamp=step.timestamp,
+            usage=Usage(answers=self.spoke + self.apart, asked=self.heard[-1] if self.shared else None),
         )  # fmt: skip
 
     def to_plain(self) -> list[Any]:
         """All fields, JSON-able: what holds or not as bits beside ``last``, and what was heard only if anything."""
-        marks = self.spoke + 2 * self.empty + 4 * self.shared
-        plain = list(self._replace(last=self.last + 4 * marks)[:-4])
+        marks = self.spoke + 2 * self.empty + 4 * self.shared + 8 * self.waits + 16 * self.apart
+        plain = list(self._replace(last=self.last + 4 * marks)[:-_MARKED])
         return [*plain, self.heard] if self.heard else plain
 
     @classmethod
     def from_plain(cls, plain: Sequence[Any]) -> Visit:
         """See ``to_plain``."""
-        fields = len(cls._fields) - 4
+        fields = len(cls._fields) - _MARKED
         visit, heard = cls(*plain[:fields]), plain[fields:]
         marks, last = divmod(visit.last, 4)
         return visit._replace(
             last=last, named=tuple(visit.named), spoke=bool(marks & 1), empty=bool(marks & 2), shared=bool(marks & 4),
-            heard=tuple(heard[0]) if heard else (),
+            waits=bool(marks & 8), apart=bool(marks & 16), heard=tuple(heard[0]) if heard else (),
         )  # fmt: skip
 
 
@@ -432,10 +446,12 @@ def advance(
         return visit.extended(seen), None  # its user turn may become known only after its first step
     heard, asked = visit.heard if visit is not None else (), _asked(step)
     is_new = bool(heard and asked) and asked not in heard  # words of the user, or of an agent that asks like one
+    apart = is_new and visit is not None and visit.trace != step.trace_id
     begun = Visit(
         label, step.agent_id, index, seen.call.hex(), seen.result.hex(), brought_new=_has_answered(seen.step),
         last=_deed(seen), named=names_in(seen) if index else (), trace=step.trace_id,
         spoke=is_new or _has_spoken(step), empty=_found_nothing(seen),
+        waits=index > 0 and may_change_by_itself(seen), apart=apart,
         heard=(*[one for one in heard if one != asked], asked)[-_MAX_HEARD:] if asked else heard,
         shared=heard[-1:] == (asked,) if asked else visit is not None and visit.shared,
     )  # fmt: skip
