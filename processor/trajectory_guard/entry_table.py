@@ -93,6 +93,14 @@ class EntryTable:
             with (entry := self.entry(trajectory_id)).lock:
                 entry.state.note_delivery(brings=brings)
 
+    @looks_again
+    def note_new_version(self, trajectory_id: str, run: str) -> None:
+        """Record that a run goes on behind an answer that is new: repeats of what was before are *likely* at most."""
+        if (entry := self.find(trajectory_id)) is not None:
+            with entry.lock:
+                if (known := entry.state.run_named(run)) is not None:
+                    known.boundary = known.index
+
     def note_talk(self, trajectory_id: str, *, talks: bool) -> None:
         """Record whether a gate has found answers in a row that say the same, at its newest decision."""
         if (entry := self.find(trajectory_id)) is not None:

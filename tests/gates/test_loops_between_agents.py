@@ -245,4 +245,40 @@ def test_an_agent_that_a_critic_sends_back_to_the_same_call_is_stopped(critic: A
     builder.add_edge("critic", "agent")
     graph = apply_guard(builder, board=new_board()).compile()
     seen = outline(graph.invoke({"messages": [HumanMessage("How do I return shoes?")]}, LIMIT)["messages"])
-    assert (seen.count("t"), seen.count("N"), seen.count("S")) == (5, 1, 1)
+    expected = (9, 2, 1) if says is new else (5, 1, 1)  # another version is another reason to look it up
+    assert (seen.count("t"), seen.count("N"), seen.count("S")) == expected
+
+
+@pytest.mark.parametrize("introduction", [0, 40])
+def test_a_guide_that_is_read_before_each_version_stops_no_revision(introduction: int) -> None:
+    """One graph: the writer reads its guide, writes the next version, and the critic asks for something else."""
+    versions, remarks = itertools.count(), itertools.count()
+    cities = ["Paris", "Berlin", "Rome", "Madrid", "Vienna", "Lisbon", "Prague", "Oslo", "Athens"]
+
+    def policy(messages: Any, _: int) -> AIMessage:
+        if [one for one in messages if not is_guard_message(one)][-1].type != "tool":
+            return calls(messages, ("read_guide", {"subject": "style"}))
+        number = next(versions)
+        lead = "The lighthouse stands on a rock far from the shore. " * introduction
+        return AIMessage(f"{lead}Version {number}: the lamp from {cities[number]} costs {37 * number + 11} EUR.")
+
+    guide = a_tool("read_guide", "Style guide: short sentences, active voice, British spelling, twelve words.")
+    model = ScriptedChatModel(policy=policy)
+    builder = StateGraph(MessagesState)
+    builder.add_node("writer", lambda state: {"messages": [model.invoke(state["messages"])]})
+    builder.add_node("tools", ToolNode([guide]))
+    builder.add_node("critic", lambda _: {"messages": [AIMessage(f"Now mention {cities[next(remarks) + 1]}, too.")]})
+
+    def route(state: Any) -> str:
+        newest = state["messages"][-1]
+        ends = is_guard_message(newest) or "Version 7" in newest.content
+        return END if ends else "tools" if newest.tool_calls else "critic"
+
+    builder.add_edge(START, "writer")
+    builder.add_conditional_edges("writer", route, ["tools", "critic", END])
+    builder.add_edge("tools", "writer")
+    builder.add_edge("critic", "writer")
+    graph = apply_guard(builder, board=new_board()).compile()
+    messages = graph.invoke({"messages": [HumanMessage("Write it.")]}, LIMIT)["messages"]
+    assert "Version 7" in messages[-1].content
+    assert outline(messages).count("N") <= 2

@@ -105,6 +105,18 @@ def brings_something(
     return facts or (fresh_names and not _passes_on(remark, participants))
 
 
+def states_facts(text: str, earlier: Sequence[str], participants: Collection[str]) -> bool:
+    """Whether a text states a figure or a name that no text before it holds, and does not pass the work on.
+
+    >>> states_facts("The lamp weighs 480 g.", ["Describe the lamp."], ())
+    True
+    >>> states_facts("Not good enough, try again.", ["Describe the lamp."], ())
+    False
+    """
+    facts, fresh_names, _ = _fresh(text, earlier, participants)
+    return facts or (fresh_names and not _passes_on(text, participants))
+
+
 def _fresh(text: str, earlier: Iterable[str], participants: Collection[str]) -> tuple[bool, bool, bool]:
     """Whether the text has figures, names and content words that none of the earlier ones and no participant has."""
     if not text.strip():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from trajectory_guard.core.delivery import MAX_CHARS, brings_something
+from trajectory_guard.core.delivery import MAX_CHARS, brings_something, states_facts
 from trajectory_guard.core.result_text import values_of
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.text import both_ends
@@ -22,6 +22,7 @@ from trajectory_guard.gates.messages import (
 
 _MAX_COMPARED: Final = 96
 _MAX_ANSWERS: Final = 4
+_LEAST_ANSWERS: Final = 2
 _MAX_GIVEN_CHARS: Final = 65_536
 
 
@@ -52,12 +53,31 @@ def newest_delivery(messages: Sequence[Any]) -> bool | None:
     return _delivers(messages, len(messages)) if last is not None and is_answer(last) else None
 
 
+def newest_facts(messages: Sequence[Any]) -> bool:
+    """Whether the answers at the end state something that no message before them does: a version with other figures.
+
+    Whoever turned the answer down, what is looked up again belongs to other work.
+    """
+    first = len(messages)
+    while first > 0 and len(messages) - first < _MAX_ANSWERS and _is_said(messages[first - 1]):
+        first -= 1
+    if len(messages) - first < _LEAST_ANSWERS:
+        return False  # nobody has said anything to the answer
+    texts = [both_ends(content_text(one.content), MAX_CHARS) for one in messages[max(0, first - _MAX_COMPARED) :]]
+    earlier, names = texts[: first - len(messages)], _names_in(messages[first:])
+    return any(states_facts(text, earlier, names) for text in texts[first - len(messages) :])
+
+
 def texts_given(messages: Sequence[Any]) -> Iterator[str]:
     """Answers, questions and instructions in the newest messages; calls and results are left out."""
     for one in messages[-_MAX_COMPARED:]:
-        is_instruction = getattr(one, "type", None) == "system"
-        if (is_answer(one) or is_of_person(one) or is_instruction) and not is_guard_message(one):
+        if is_of_person(one) or _is_said(one):
             yield both_ends(content_text(one.content), _MAX_GIVEN_CHARS)
+
+
+def _is_said(message: Any) -> bool:
+    """Whether a message is an answer of an agent, or an instruction of the graph."""
+    return (is_answer(message) or getattr(message, "type", None) == "system") and not is_guard_message(message)
 
 
 def _delivers(messages: Sequence[Any], position: int) -> bool | None:
@@ -81,14 +101,18 @@ def _delivers(messages: Sequence[Any], position: int) -> bool | None:
     request = _text(messages[asked]) if was_asked else ""
     start = max(0, position - _MAX_COMPARED)
     before = [_text(one) for one in messages[start : asked if asked >= 0 else first] if _counts(one)]
-    participants = {
+    return brings_something(answer, remark, request, before, _names_in(messages[start : position + 1]))
+
+
+def _names_in(messages: Sequence[Any]) -> set[str]:
+    """Words of the names of the agents that have spoken, or that the work is handed to."""
+    return {
         word
-        for one in messages[start:position + 1]
+        for one in messages
         for name in (getattr(one, "name", None) or "", *(call.get("name") or "" for call in _handoffs(one)))
         if name and not is_tool_message(one)
         for word in name.casefold().replace("-", "_").split("_")
-    }  # fmt: skip
-    return brings_something(answer, remark, request, before, participants)
+    }
 
 
 def _counts(message: Any) -> bool:

@@ -36,7 +36,7 @@ from trajectory_guard.gates.branches import (
     saved_state,
     with_summaries_marked,
 )
-from trajectory_guard.gates.deliveries import deliveries, newest_delivery, texts_given
+from trajectory_guard.gates.deliveries import deliveries, newest_delivery, newest_facts, texts_given
 from trajectory_guard.gates.messages import (
     calls_before_nudges,
     is_answer,
@@ -354,6 +354,8 @@ class Gate:
                     self.board.delivered(trajectory, run)
                 verdicts.clear()
         self.board.note_delivery(trajectory, newest_delivery(messages))
+        if newest_facts(messages):
+            self.board.note_new_version(trajectory, run)
         return verdicts
 
     def repeats_model_call(self, thread_id: Any) -> bool:
