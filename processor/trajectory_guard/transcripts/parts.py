@@ -182,8 +182,10 @@ def _role(value: Mapping[str, Any]) -> str:
 
 
 def _message(value: Mapping[str, Any], role: str) -> Message:
-    calls, results, texts = _listed_calls(value), list[ToolResult](), list[str]()
-    parts = next((value[key] for key in _PART_KEYS if value.get(key) is not None), None)
+    calls = _listed_calls(value)
+    results: list[ToolResult] = []
+    texts: list[str] = []
+    parts = first(value, _PART_KEYS)
     known = bool(calls)
     if role in _TOOL_ROLES and not _holds_results(parts) and not _about_approval(parts):
         results.append(_tool_message(value, parts))
@@ -195,7 +197,7 @@ def _message(value: Mapping[str, Any], role: str) -> Message:
                 results.append(part)
             else:
                 texts.append(part)
-    text = "\n".join(text for text in texts if text)
+    text = "\n".join(filter(None, texts))
     if not calls and not results and role in ("assistant", ""):
         pairs = read_react(text)
         calls, results = [call for call, _ in pairs], [result for _, result in pairs]
