@@ -222,7 +222,8 @@ class DialectTable(tuple[Dialect, ...]):
         known = self._message_key_sets.get(names)
         if known is None:
             wanted = (self.inputs.keys, self.outputs.keys, self.transcripts.keys, self.event_lists)
-            known = MessageKeySet(*(_found(keys, attributes) for keys in wanted))
+            joined = "\n".join(names)
+            known = MessageKeySet(*(_found(keys, attributes, joined) for keys in wanted))
             keep_by_names(self._message_key_sets, names, known)
         return known
 
@@ -370,12 +371,16 @@ def _may_be_call(weak: Opinion, strong: Sequence[Opinion], span: SpanView) -> bo
     return weak(span) is True and not any(test(span) is False for test in strong)
 
 
-def _found(keys: Keys, attributes: Mapping[str, Any]) -> Keys:
-    """The keys that are names of attributes, or with a dot at their end begin some."""
+def _found(keys: Keys, attributes: Mapping[str, Any], joined: str) -> Keys:
+    """The keys that are names of attributes, or with a dot at their end begin some.
+
+    Parameters:
+        joined: all names in one text: a key that does not stand in it begins none of what may be thousands.
+    """
     return tuple(
         key
         for key in keys
-        if key in attributes or (key[-1:] == "." and any(name.startswith(key) for name in attributes))
+        if key in attributes or (key[-1:] == "." and key in joined and any(name.startswith(key) for name in attributes))
     )
 
 

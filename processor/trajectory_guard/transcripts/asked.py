@@ -19,8 +19,8 @@ MAX_INPUT_CHARS: Final = 200_000
 
 def with_asked(usage: Usage, span: SpanView, table: DialectTable = DIALECTS) -> Usage:
     """The usage of a model call with the user message that it serves."""
-    items = _items(span, table)
-    return usage._replace(asked=_newest(items), opening=_opens(items))
+    messages = _Messages(_items(span, table))
+    return usage._replace(asked=_newest(messages), opening=_opens(messages))
 
 
 def asked_in(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
@@ -30,12 +30,12 @@ def asked_in(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
     nudges. A person speaks first, or after an answer of the model that asks for no tool. Where an input shows no tool
     call in a structured form, only its first user message counts.
     """
-    return _newest(_items(span, table))
+    return _newest(_Messages(_items(span, table)))
 
 
 def opens(span: SpanView, table: DialectTable = DIALECTS) -> bool:
     """Whether the input of a model call has nothing behind the words of the user; stops at the first sign of more."""
-    return _opens(_items(span, table))
+    return _opens(_Messages(_items(span, table)))
 
 
 def _items(span: SpanView, table: DialectTable) -> list[Any]:
@@ -44,8 +44,20 @@ def _items(span: SpanView, table: DialectTable) -> list[Any]:
     return input_items(span, table)
 
 
-def _message(item: Any) -> Message | None:
-    return next(iter(read_messages(item)), None)
+class _Messages:
+    """The messages of an input, each read when it is asked for, and once."""
+
+    def __init__(self, items: Sequence[Any]) -> None:
+        self._items = items
+        self._read: dict[int, Message | None] = {}
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, place: int) -> Message | None:
+        if place not in self._read:
+            self._read[place] = next(iter(read_messages(self._items[place])), None)
+        return self._read[place]
 
 
 def _is_of_user(message: Message) -> bool:
@@ -56,9 +68,10 @@ def _is_structured(message: Message) -> bool:
     return bool(message.calls or message.results) or message.role == "tool"
 
 
-def _opens(items: Sequence[Any]) -> bool:
+def _opens(messages: _Messages) -> bool:
     asked = False
-    for message in map(_message, items):
+    for place in range(len(messages)):
+        message = messages[place]
         if message is None:
             continue
         if _is_structured(message) or (asked and message.role == "assistant"):
@@ -67,12 +80,12 @@ def _opens(items: Sequence[Any]) -> bool:
     return asked
 
 
-def _newest(items: Sequence[Any]) -> str | None:
+def _newest(messages: _Messages) -> str | None:
     newest = first = None
     structured = False
     later: Message | None = None  # the message after the one looked at, if it is the user's
-    for place in range(len(items) - 1, -1, -1):
-        message = _message(items[place])
+    for place in range(len(messages) - 1, -1, -1):
+        message = messages[place]
         if message is None:
             continue
         structured = structured or _is_structured(message)

@@ -16,9 +16,10 @@ def unflatten(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
     OpenInference's wrapper levels (``message.``, ``tool_call.``, ``message_content.``) are left out.
     """
     root: dict[str, Any] = {}
+    size = len(prefix)
     for key, value in attributes.items():
-        if isinstance(key, str) and key.startswith(prefix) and key[len(prefix) : len(prefix) + 1].isdigit():
-            _set(root, key[len(prefix) :].split("."), value)
+        if isinstance(key, str) and key.startswith(prefix) and key[size : size + 1].isdigit():
+            _set(root, key[size:].split("."), value)
     found = _lists(root)
     return found if isinstance(found, list) else []
 
@@ -35,14 +36,18 @@ def _set(node: dict[str, Any], path: list[str], value: Any) -> None:
 _WRAPPERS: Final = ("message", "tool_call", "message_content", "tool")
 
 
+def _is_place(name: str) -> bool:
+    return name.isdigit() and len(name) < 6 and int(name) < MAX_INDEX
+
+
 def _lists(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
-    if node and all(name.isdigit() and len(name) < 6 and int(name) < MAX_INDEX for name in node):
+    if next(iter(node), "").isdigit() and all(_is_place(name) for name in node):
         return [_lists(node[name]) for name in sorted(node, key=int)]
     merged: dict[str, Any] = {}
     for name, item in node.items():
-        value = _lists(item)
+        value = _lists(item) if isinstance(item, dict) else item
         if name in _WRAPPERS and isinstance(value, dict):
             merged = {**value, **merged}
         else:

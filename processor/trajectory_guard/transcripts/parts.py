@@ -17,6 +17,8 @@ from trajectory_guard.transcripts.reprs import CLASS_KEY, looks_like_repr, parse
 from trajectory_guard.transcripts.transcript import MAX_ITEMS, Message, ToolCall, ToolResult
 
 MAX_DEPTH: Final = 12
+_MAPS: Final = (dict, Mapping)
+"""Nearly all are dictionaries, which the abstract class alone takes several times as long to recognise."""
 
 _CALL_KINDS: Final = frozenset(
     (
@@ -36,6 +38,8 @@ _CALL_WRAPPERS: Final = ("toolUse", "functionCall", "function_call", "tool_use",
 _RESULT_WRAPPERS: Final = (
     "toolResult", "functionResponse", "function_response", "tool_result", "tool_call_result", "toolResponse",
 )  # fmt: skip
+_WRAPPERS: Final = frozenset((*_CALL_WRAPPERS, *_RESULT_WRAPPERS))
+_CALL_LISTS: Final = frozenset(("additional_kwargs", "tool_calls", "toolCalls", "invalid_tool_calls", "function_call"))
 _NAME_KEYS: Final = ("name", "tool_name", "toolName")
 _ARGUMENT_KEYS: Final = ("arguments", "args", "input", "tool_kwargs")
 _ID_KEYS: Final = ("call_id", "tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "tool_id", "ref", "id")
@@ -102,7 +106,7 @@ def _messages(value: Any, depth: int) -> Iterator[Message]:
     elif isinstance(value, (list, tuple)):
         for item in _quoted(value) or value:
             yield from _messages(item, depth + 1)
-    elif isinstance(value, Mapping):
+    elif isinstance(value, _MAPS):
         yield from _mapping(value, depth)
 
 
@@ -135,7 +139,7 @@ def _mapping(value: Mapping[str, Any], depth: int) -> Iterator[Message]:
     if value.get("lc") == 1 and isinstance(value.get("kwargs"), Mapping):
         yield from _messages(value["kwargs"], depth + 1)
         return
-    if isinstance(value.get("data"), Mapping) and value.get("type") in _LANGCHAIN_TYPES:
+    if value.get("type") in _LANGCHAIN_TYPES and isinstance(value.get("data"), Mapping):
         yield from _messages({"type": value["type"], **value["data"]}, depth + 1)
         return
     part = _part(value)
@@ -143,8 +147,8 @@ def _mapping(value: Mapping[str, Any], depth: int) -> Iterator[Message]:
         yield Message("assistant", "", (part,))
     elif isinstance(part, ToolResult):
         yield Message("tool", "", (), (part,))
-    elif _role(value):
-        yield _message(value)
+    elif role := _role(value):
+        yield _message(value, role)
     else:
         yield from _container(value, depth)
 
@@ -162,7 +166,8 @@ def _container(value: Mapping[str, Any], depth: int) -> Iterator[Message]:
     if isinstance(content, Mapping) and _role(content):
         yield from _messages(content, depth + 1)  # Gemini: an answer, or a candidate, around one message
     elif isinstance(content, (Mapping, list)) or value.get("tool_calls") or value.get("parts"):
-        yield _message({"role": "assistant", **value})
+        value = {"role": "assistant", **value}
+        yield _message(value, _role(value))
     elif isinstance(content, str) or isinstance(value.get("text"), str):
         yield Message(text=str(content if content is not None else value["text"]))
 
@@ -176,10 +181,11 @@ def _role(value: Mapping[str, Any]) -> str:
     return _ROLES.get(role, role)
 
 
-def _message(value: Mapping[str, Any]) -> Message:
-    role = _role(value)
-    calls, results, texts = _listed_calls(value), list[ToolResult](), list[str]()
-    parts = next((value[key] for key in _PART_KEYS if value.get(key) is not None), None)
+def _message(value: Mapping[str, Any], role: str) -> Message:
+    calls = _listed_calls(value)
+    results: list[ToolResult] = []
+    texts: list[str] = []
+    parts = first(value, _PART_KEYS)
     known = bool(calls)
     if role in _TOOL_ROLES and not _holds_results(parts) and not _about_approval(parts):
         results.append(_tool_message(value, parts))
@@ -191,7 +197,7 @@ def _message(value: Mapping[str, Any]) -> Message:
                 results.append(part)
             else:
                 texts.append(part)
-    text = "\n".join(text for text in texts if text)
+    text = "\n".join(filter(None, texts))
     if not calls and not results and role in ("assistant", ""):
         pairs = read_react(text)
         calls, results = [call for call, _ in pairs], [result for _, result in pairs]
@@ -230,7 +236,7 @@ def _parts(parts: Any) -> Iterator[ToolCall | ToolResult | str]:
     for part in parts if isinstance(parts, (list, tuple)) else [parts]:
         if isinstance(part, str):
             yield part
-        elif isinstance(part, Mapping):
+        elif isinstance(part, _MAPS):
             found: ToolCall | ToolResult | str | None = _part(part)
             if found is None and (text := _text(part)):
                 inner = _item_in_text(text)
@@ -271,15 +277,17 @@ def _part(part: Mapping[str, Any]) -> ToolCall | ToolResult | None:
         return _result(part)
     if kind == "function_approval_response":
         return _approval(part)
-    if not kind or kind in _TEXT_KINDS:
+    if kind in _TEXT_KINDS and not _WRAPPERS.isdisjoint(part) and "role" not in part:
         for keys, read in ((_CALL_WRAPPERS, _call), (_RESULT_WRAPPERS, _result)):
             inner = next((part[key] for key in keys if isinstance(part.get(key), Mapping)), None)
-            if inner is not None and "role" not in part:
+            if inner is not None:
                 return read(inner)
     return None
 
 
 def _listed_calls(value: Mapping[str, Any]) -> list[ToolCall]:
+    if _CALL_LISTS.isdisjoint(value):
+        return []
     extra = value.get("additional_kwargs")
     listed = value.get("tool_calls") or value.get("toolCalls")
     listed = listed or (extra.get("tool_calls") if isinstance(extra, Mapping) else None)
