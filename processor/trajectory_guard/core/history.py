@@ -317,7 +317,7 @@ def amounts(usage: Usage | None) -> tuple[int, float]:
     try:
         tokens, cost = usage.tokens, usage.cost_usd
         return int(tokens) if 0 <= tokens < TOO_MANY else 0, float(cost) if 0.0 <= cost < TOO_MANY else 0.0
-    except TypeError:
+    except (TypeError, OverflowError):  # the latter only where this is compiled
         return 0, 0.0
 
 

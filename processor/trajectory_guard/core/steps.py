@@ -71,8 +71,9 @@ class Evidence(str, Enum):
         return self.value
 
 
-TOO_MANY: Final = 1e12
-"""Numbers of tokens, or of dollars, from which on they are taken for a mistake."""
+TOO_MANY: Final = 1_000_000_000_000
+"""Numbers of tokens, or of dollars, from which on they are taken for a mistake. Whole, since compiled code compares whole
+numbers with it, and some of those are too large for a float."""
 _LATEST_S: Final = 1e15
 """Seconds from which on they are taken for a mistake."""
 

@@ -314,6 +314,8 @@ def _run(symbols: tuple[str, ...], period: int) -> int:
 
 _MARKED: Final = 6
 """The newest fields of a visit, which are saved otherwise than by their place."""
+_PLAIN: Final = 6
+"""The oldest ones, which are saved as they are."""
 AGENTS: Final = "agents"
 """Label of the run that the visits make up, before the label of the user turn."""
 
@@ -397,12 +399,12 @@ class Visit(NamedTuple):
     @classmethod
     def from_plain(cls, plain: Sequence[Any]) -> Visit:
         """See ``to_plain``."""
-        fields = len(cls._fields) - _MARKED
-        visit, heard = cls(*plain[:fields]), plain[fields:]
-        marks, last = divmod(visit.last, 4)
-        return visit._replace(
-            last=last, named=tuple(visit.named), spoke=bool(marks & 1), empty=bool(marks & 2), shared=bool(marks & 4),
+        marked, named, trace, *heard = plain[_PLAIN:]
+        marks, last = divmod(marked, 4)
+        return cls(
+            *plain[:_PLAIN], last, tuple(named), trace, spoke=bool(marks & 1), empty=bool(marks & 2),
             waits=bool(marks & 8), apart=bool(marks & 16), heard=tuple(heard[0]) if heard else (),
+            shared=bool(marks & 4),
         )  # fmt: skip
 
 
