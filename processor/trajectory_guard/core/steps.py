@@ -72,8 +72,8 @@ class Evidence(str, Enum):
 
 
 TOO_MANY: Final = 1_000_000_000_000
-"""Numbers of tokens, or of dollars, from which on they are taken for a mistake. Whole, since compiled code compares whole
-numbers with it, and some of those are too large for a float."""
+"""Numbers of tokens, or of dollars, from which on they are taken for a mistake. A whole number: compiled code compares
+others with it that are too large for a float."""
 _LATEST_S: Final = 1e15
 """Seconds from which on they are taken for a mistake."""
 

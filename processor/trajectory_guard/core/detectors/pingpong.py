@@ -314,8 +314,6 @@ def _run(symbols: tuple[str, ...], period: int) -> int:
 
 _MARKED: Final = 6
 """The newest fields of a visit, which are saved otherwise than by their place."""
-_PLAIN: Final = 6
-"""The oldest ones, which are saved as they are."""
 AGENTS: Final = "agents"
 """Label of the run that the visits make up, before the label of the user turn."""
 
@@ -399,12 +397,12 @@ class Visit(NamedTuple):
     @classmethod
     def from_plain(cls, plain: Sequence[Any]) -> Visit:
         """See ``to_plain``."""
-        marked, named, trace, *heard = plain[_PLAIN:]
+        run, agent, first, calls, results, brought_new, marked, named, trace, *heard = plain
         marks, last = divmod(marked, 4)
         return cls(
-            *plain[:_PLAIN], last, tuple(named), trace, spoke=bool(marks & 1), empty=bool(marks & 2),
-            waits=bool(marks & 8), apart=bool(marks & 16), heard=tuple(heard[0]) if heard else (),
-            shared=bool(marks & 4),
+            run, agent, first, calls, results, brought_new, last, tuple(named), trace, spoke=bool(marks & 1),
+            empty=bool(marks & 2), waits=bool(marks & 8), apart=bool(marks & 16),
+            heard=tuple(heard[0]) if heard else (), shared=bool(marks & 4),
         )  # fmt: skip
 
 
