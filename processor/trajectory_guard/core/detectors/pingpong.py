@@ -378,7 +378,7 @@ class Visit(NamedTuple):
         """The visit as one step; ``step`` is the first one after it.
 
         A visit that did nothing but hand over to the next agent is a call of a hand-off tool, and one that waits is a
-        call of a tool that does.
+        call of a tool that does. ``answers`` of its usage is 1 if an agent spoke, and 2 if it is ``apart`` as well.
         """
         handed = not self.brought_new and (self.last == 2 or name_digest(step.agent_id or "") in self.named)
         return StepRecord(
