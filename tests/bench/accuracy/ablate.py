@@ -14,7 +14,7 @@ from tests.bench.accuracy.metrics import Evaluated, evaluate_all, figures, middl
 from tests.bench.accuracy.systems import ours
 from tests.bench.accuracy.tables import Table
 from tests.bench.situations import SETS, evaluate_situation, situations
-from trajectory_guard.core import engine, failures, volatile, weighing
+from trajectory_guard.core import engine, failures, reading, volatile, weighing
 from trajectory_guard.core.detectors import LOOP_TYPES, REGISTRY, Detector, Insanity, Monologue, insanity
 from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.run import Run as EngineRun
@@ -79,6 +79,12 @@ def _without_words() -> Iterator[None]:
 
 
 @contextmanager
+def _without_transient_errors() -> Iterator[None]:
+    with patch.object(weighing, "may_pass", _no), patch.object(reading, "may_pass", _no):
+        yield
+
+
+@contextmanager
 def _without_pauses() -> Iterator[None]:
     with patch.object(scope, "is_paced", _no), patch.object(scope, "RETRY_PAUSE_S", float("inf")):
         yield
@@ -117,7 +123,7 @@ ABLATIONS = (
     Ablation("all evidence is certain", "runs that wait, act on acknowledgements or try other ways",
              _replaced(weighing, "_certainty", _certain)),
     Ablation("transient errors are like others", "retries after timeouts, locks and rate limits",
-             _replaced(weighing, "is_transient", _no)),
+             _without_transient_errors),
     Ablation("pauses mean nothing", "polling and back-off, whatever the words", _without_pauses),
     Ablation("no words for waiting", "polling at full speed whose answer says so in one of a few languages", _without_words),
     Ablation("loops between agents off", "work that goes round between fresh agents",
