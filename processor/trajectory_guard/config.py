@@ -311,11 +311,10 @@ class GuardConfig(CursorSettings, QualityKeys, BaseModel):
         return self.model_copy(update={key: getattr(given, key) for key in GATE_KEYS & type(self).model_fields.keys()})
 
 
-def given_or_default(config: GuardConfig | None) -> GuardConfig:
-    """``config``, or a configuration with all defaults if it is None; TypeError if it is anything else."""
+def check_config(config: object) -> None:
+    """Raise TypeError unless ``config`` is a configuration, or None."""
     if config is not None and not isinstance(config, GuardConfig):
         raise wrong_type("config", "a GuardConfig", config)
-    return GuardConfig() if config is None else config
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:

@@ -16,8 +16,8 @@ from trajectory_guard.config import (
     SECTIONS,
     ConfigError,
     GuardConfig,
+    check_config,
     differences,
-    given_or_default,
     is_disabled,
     unclear_switch,
 )
@@ -113,7 +113,7 @@ class Process:
 
     def board_for(self, config: GuardConfig | None, *, gate: bool) -> SharedBoard:
         """The shared board, configured as asked; raises ``ConfigError`` if it is configured otherwise."""
-        given_or_default(config)
+        check_config(config)
         try:
             with self._config_lock:
                 return self._board_for(config, gate=gate)
@@ -218,7 +218,7 @@ def board_for(config: GuardConfig | None, board: FlagBoard | None, *, gate: bool
     """``board`` or the shared one; ``ConfigError`` if it is configured otherwise, ``GATE_KEYS`` of gates aside."""
     if board is None:
         return _process.board_for(config, gate=gate)
-    given_or_default(config)
+    check_config(config)
     if not isinstance(board, FlagBoard):
         raise wrong_type("board", "a FlagBoard", board)
     if config is not None:

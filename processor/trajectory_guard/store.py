@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trajectory_guard.between import flag_for_gate
 from trajectory_guard.branches import Branches
-from trajectory_guard.config import GuardConfig, given_or_default
+from trajectory_guard.config import GuardConfig, check_config
 from trajectory_guard.core.calls import CallRecord, call_key, is_fuller, reported, truncate_for_replay, with_report
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.engine import Engine, Verdict
@@ -63,7 +63,8 @@ class FlagBoard(QualityScores):
         settler: BackgroundSettler | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        config = given_or_default(config)
+        check_config(config)
+        config = config or GuardConfig()
         self.settler = settler
         self.reporter: LangfuseReporter | None = None
         self.recovered: deque[Verdict] = deque(maxlen=MAX_WAITING)

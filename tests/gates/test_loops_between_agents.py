@@ -217,6 +217,28 @@ def test_agents_that_are_given_a_task_alone_are_left_alone() -> None:
     assert not {"N", "S"} & set(outline(messages))
 
 
+def with_critic(
+    policy: Any, tool: BaseTool, remark: Callable[[], Any], is_done: Callable[[str], bool] = lambda said: False
+) -> Any:
+    """One guarded graph: an agent with a tool, and a critic that sends each of its answers back."""
+    model = ScriptedChatModel(policy=policy)
+    builder = StateGraph(MessagesState)
+    builder.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
+    builder.add_node("tools", ToolNode([tool]))
+    builder.add_node("critic", lambda _: {"messages": [remark()]})
+
+    def route(state: Any) -> str:
+        newest = state["messages"][-1]
+        ends = is_guard_message(newest) or is_done(newest.content)
+        return END if ends else "tools" if newest.tool_calls else "critic"
+
+    builder.add_edge(START, "agent")
+    builder.add_conditional_edges("agent", route, ["tools", "critic", END])
+    builder.add_edge("tools", "agent")
+    builder.add_edge("critic", "agent")
+    return apply_guard(builder, board=new_board()).compile()
+
+
 @pytest.mark.parametrize("critic", [AIMessage, SystemMessage])
 @pytest.mark.parametrize("says", [same, new])
 def test_an_agent_that_a_critic_sends_back_to_the_same_call_is_stopped(critic: Any, says: Says) -> None:
@@ -229,21 +251,7 @@ def test_an_agent_that_a_critic_sends_back_to_the_same_call_is_stopped(critic: A
         return calls(messages, ("search", {"subject": "returns"}))
 
     search = a_tool("search", "The page on returns says that shoes can be sent back within thirty days.")
-    model = ScriptedChatModel(policy=policy)
-    builder = StateGraph(MessagesState)
-    builder.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
-    builder.add_node("tools", ToolNode([search]))
-    builder.add_node("critic", lambda _: {"messages": [critic(content="Not good enough, try again.")]})
-
-    def route(state: Any) -> str:
-        newest = state["messages"][-1]
-        return END if is_guard_message(newest) else "tools" if newest.tool_calls else "critic"
-
-    builder.add_edge(START, "agent")
-    builder.add_conditional_edges("agent", route, ["tools", "critic", END])
-    builder.add_edge("tools", "agent")
-    builder.add_edge("critic", "agent")
-    graph = apply_guard(builder, board=new_board()).compile()
+    graph = with_critic(policy, search, lambda: critic(content="Not good enough, try again."))
     seen = outline(graph.invoke({"messages": [HumanMessage("How do I return shoes?")]}, LIMIT)["messages"])
     expected = (9, 2, 1) if says is new else (5, 1, 1)  # another version is another reason to look it up
     assert (seen.count("t"), seen.count("N"), seen.count("S")) == expected
@@ -263,22 +271,12 @@ def test_a_guide_that_is_read_before_each_version_stops_no_revision(introduction
         return AIMessage(f"{lead}Version {number}: the lamp from {cities[number]} costs {37 * number + 11} EUR.")
 
     guide = a_tool("read_guide", "Style guide: short sentences, active voice, British spelling, twelve words.")
-    model = ScriptedChatModel(policy=policy)
-    builder = StateGraph(MessagesState)
-    builder.add_node("writer", lambda state: {"messages": [model.invoke(state["messages"])]})
-    builder.add_node("tools", ToolNode([guide]))
-    builder.add_node("critic", lambda _: {"messages": [AIMessage(f"Now mention {cities[next(remarks) + 1]}, too.")]})
-
-    def route(state: Any) -> str:
-        newest = state["messages"][-1]
-        ends = is_guard_message(newest) or "Version 7" in newest.content
-        return END if ends else "tools" if newest.tool_calls else "critic"
-
-    builder.add_edge(START, "writer")
-    builder.add_conditional_edges("writer", route, ["tools", "critic", END])
-    builder.add_edge("tools", "writer")
-    builder.add_edge("critic", "writer")
-    graph = apply_guard(builder, board=new_board()).compile()
+    graph = with_critic(
+        policy,
+        guide,
+        lambda: AIMessage(f"Now mention {cities[next(remarks) + 1]}, too."),
+        lambda said: "Version 7" in said,
+    )
     messages = graph.invoke({"messages": [HumanMessage("Write it.")]}, LIMIT)["messages"]
     assert "Version 7" in messages[-1].content
     assert outline(messages).count("N") <= 2

@@ -101,8 +101,7 @@ def brings_something(
         is_question = any(mark in request for mark in "?？؟") and len(said_in(answer).words) == 1
         if facts or (fresh_names and not _passes_on(request, participants)) or (is_question and fresh_words):
             return True
-    facts, fresh_names, _ = _fresh(remark, [*earlier, answer], participants)
-    return facts or (fresh_names and not _passes_on(remark, participants))
+    return states_facts(remark, [*earlier, answer], participants)
 
 
 def states_facts(text: str, earlier: Sequence[str], participants: Collection[str]) -> bool:

@@ -36,7 +36,7 @@ UNSTATED: Final = "?"
 _MIN_COMMAND_CHARS: Final = 8
 _MAX_SENTENCE_CHARS: Final = 120
 _MIN_NAME_CHARS: Final = 4
-_ERROR_CHARS: Final = 4_096
+ERROR_CHARS: Final = 4_096
 _NOTHING: Final = digest64(b"nothing was found")
 
 
@@ -106,7 +106,7 @@ def complains(result: str, values: tuple[str, ...]) -> bool:
 
 def may_pass(seen: Observation) -> bool:
     """Whether a call fails with an error that passes by itself."""
-    return is_transient(both_ends((seen.step.result or "").strip(), _ERROR_CHARS), seen.step.error_class)
+    return is_transient(both_ends((seen.step.result or "").strip(), ERROR_CHARS), seen.step.error_class)
 
 
 def may_change_by_itself(seen: Observation) -> bool:
@@ -116,8 +116,12 @@ def may_change_by_itself(seen: Observation) -> bool:
         return True
     if seen.outcome == ERROR or seen.signature is not None or reads_as_error(text, seen.values):
         return may_pass(seen) or is_pending(text)
-    content = returns_content(step.tool_name) and not (is_short(text) or reports_status(text))
-    return not content and is_pending(text)
+    return not is_content(step.tool_name, text) and is_pending(text)
+
+
+def is_content(tool: str, text: str) -> bool:
+    """Whether a result is content that a tool was asked for, and no remark on a state."""
+    return returns_content(tool) and not (is_short(text) or reports_status(text))
 
 
 def signature_of(seen: Observation) -> str | None:

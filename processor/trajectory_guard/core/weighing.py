@@ -6,7 +6,7 @@ from typing import Final
 
 from trajectory_guard.core.durations import measures
 from trajectory_guard.core.envelope import may_change
-from trajectory_guard.core.failures import may_pass
+from trajectory_guard.core.failures import ERROR_CHARS, is_content, may_pass
 from trajectory_guard.core.history import BLANK
 from trajectory_guard.core.masking import shares_done
 from trajectory_guard.core.observation import LONG_PAUSE_S, Observation
@@ -34,7 +34,6 @@ from trajectory_guard.core.tools import (
     is_waiting,
     makes_something,
     moves_cursor,
-    returns_content,
     took_its_time,
 )
 from trajectory_guard.core.tracking import scope
@@ -49,7 +48,6 @@ _WORK_OF_A_LAP: Final = 2
 _PACE_OF_LAPS: Final = 5 / 3
 _PACE_OF_DOUBT: Final = 2.0  # something may have moved on: failures in other words, a share that is not complete
 _PACE_OF_MOVES: Final = 2  # every move leads on: only its end would show, and a long page has many screens
-_ERROR_CHARS: Final = 4_096
 _PASSED_BY_NOW: Final = 16
 _CHANGED_BY_NOW: Final = 48
 _DONE_BY_NOW: Final = 192
@@ -226,10 +224,10 @@ def _of_failure(seen: Observation, text: str, pause_s: float) -> Certainty:
             return Certainty.ACKNOWLEDGED  # it failed in other words: it may go on from where it failed before
         if pause_s >= scope.RETRY_PAUSE_S:
             return Certainty.ACKNOWLEDGED  # a deliberate wait before each retry may have a reason
-        seen.held_up = seen.repeats < _PASSED_BY_NOW and is_held_up(both_ends(text, _ERROR_CHARS))
+        seen.held_up = seen.repeats < _PASSED_BY_NOW and is_held_up(both_ends(text, ERROR_CHARS))
         if seen.held_up:
             return Certainty.ACKNOWLEDGED
-        known = seen.repeats >= _PASSED_BY_NOW or is_lasting(both_ends(text, _ERROR_CHARS), seen.step.error_class)
+        known = seen.repeats >= _PASSED_BY_NOW or is_lasting(both_ends(text, ERROR_CHARS), seen.step.error_class)
         if seen.outcome == ERROR and (not known or (changes and seen.repeats < _PASSED_BY_NOW)):
             return Certainty.ACKNOWLEDGED  # an error in unknown words may be one that passes
     return Certainty.LIKELY if seen.outcome == SUCCESS else Certainty.CERTAIN
@@ -239,7 +237,7 @@ def _has_waited(seen: Observation, text: str) -> bool:
     """Whether a call that took long has waited, and not worked on a task in words."""
     if not took_its_time(seen.step.args, seen.step.duration, short=not text or is_brief(text)):
         return False
-    return sum(map(str.isalpha, " ".join(seen.values)[:_ERROR_CHARS].split())) < _ASKING_WORDS
+    return sum(map(str.isalpha, " ".join(seen.values)[:ERROR_CHARS].split())) < _ASKING_WORDS
 
 
 def _of_nothing_yet(seen: Observation, pause_s: float) -> Certainty | None:
@@ -255,7 +253,7 @@ def _of_answer(seen: Observation, text: str, pause_s: float, *, paced: bool, sta
     """A call that succeeded and returned something. ``stands``: what it says is under way has not moved for long."""
     step = seen.step
     made_more = seen.noisy and makes_something(step.tool_name, step.args)
-    content = returns_content(step.tool_name) and not (is_short(text) or reports_status(text))
+    content = is_content(step.tool_name, text)
     says_state = not (content or stands or made_more or is_finisher(step.tool_name)) and step.model_scope is None
     if says_state and is_pending(text):
         return Certainty.WAITING

@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trajectory_guard.config import given_or_default
 from trajectory_guard.config_messages import wrong_type
-from trajectory_guard.store import FlagBoard
 
 
-def check_gate_arguments(config: Any, board: Any, state_of: Any, messages_key: Any) -> None:
-    """Check the arguments that all gates of a graph have.
+def check_gate_arguments(state_of: Any, messages_key: Any) -> None:
+    """Check what gates of a graph are given besides configuration and board (``runtime.board_for``).
 
     Raises:
         TypeError: one has a wrong type; it is named.
     """
-    given_or_default(config)
-    if board is not None and not isinstance(board, FlagBoard):
-        raise wrong_type("board", "a FlagBoard", board)
     if state_of is not None and not callable(state_of):
         raise wrong_type("state_of", "a function of the graph state", state_of)
     if not isinstance(messages_key, str):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from trajectory_guard.core.delivery import MAX_CHARS, brings_something, states_facts
 from trajectory_guard.core.result_text import values_of
@@ -19,6 +19,9 @@ from trajectory_guard.gates.messages import (
     requests_of,
     step_id_of,
 )
+
+if TYPE_CHECKING:
+    from trajectory_guard.store import FlagBoard
 
 _MAX_COMPARED: Final = 96
 _MAX_ANSWERS: Final = 4
@@ -44,23 +47,22 @@ def deliveries(messages: Sequence[Any], steps: Sequence[StepRecord]) -> dict[str
     return found
 
 
-def newest_delivery(messages: Sequence[Any]) -> bool | None:
-    """Whether the newest message, the answer of an agent to which the work was handed over, brings something.
+def note_said(board: FlagBoard, trajectory: str, run: str, messages: Sequence[Any]) -> None:
+    """Record what the newest message brings: an answer to a hand-over, or behind an answer that was turned down."""
+    if not messages or is_tool_message(messages[-1]):
+        return
+    if is_answer(messages[-1]):
+        board.note_delivery(trajectory, _delivers(messages, len(messages)))
+    if _states_facts(messages):
+        board.note_new_version(trajectory, run)
 
-    None if it is no such answer.
-    """
-    last: Any = messages[-1] if messages else None
-    return _delivers(messages, len(messages)) if last is not None and is_answer(last) else None
 
-
-def newest_facts(messages: Sequence[Any]) -> bool:
+def _states_facts(messages: Sequence[Any]) -> bool:
     """Whether the answers at the end state something that no message before them does: a version with other figures.
 
     Whoever turned the answer down, what is looked up again belongs to other work.
     """
-    first = len(messages)
-    while first > 0 and len(messages) - first < _MAX_ANSWERS and _is_said(messages[first - 1]):
-        first -= 1
+    first = _first_of(messages, len(messages), _is_said)
     if len(messages) - first < _LEAST_ANSWERS:
         return False  # nobody has said anything to the answer
     texts = [both_ends(content_text(one.content), MAX_CHARS) for one in messages[max(0, first - _MAX_COMPARED) :]]
@@ -85,11 +87,7 @@ def _delivers(messages: Sequence[Any], position: int) -> bool | None:
 
     None if the agent has said nothing, or nobody had handed over to it.
     """
-    first = position
-    while first > 0 and position - first < _MAX_ANSWERS and is_answer(messages[first - 1]):
-        if is_guard_message(messages[first - 1]):
-            break
-        first -= 1
+    first = _first_of(messages, position, lambda one: is_answer(one) and not is_guard_message(one))
     answer = "\n".join(content_text(one.content) for one in messages[first:position])
     remark = content_text(messages[position].content) if position < len(messages) else ""
     asked = first - 1
@@ -102,6 +100,14 @@ def _delivers(messages: Sequence[Any], position: int) -> bool | None:
     start = max(0, position - _MAX_COMPARED)
     before = [_text(one) for one in messages[start : asked if asked >= 0 else first] if _counts(one)]
     return brings_something(answer, remark, request, before, _names_in(messages[start : position + 1]))
+
+
+def _first_of(messages: Sequence[Any], end: int, belongs: Callable[[Any], bool]) -> int:
+    """Where the messages right before ``end`` that belong together begin; a few at most."""
+    first = end
+    while first > 0 and end - first < _MAX_ANSWERS and belongs(messages[first - 1]):
+        first -= 1
+    return first
 
 
 def _names_in(messages: Sequence[Any]) -> set[str]:

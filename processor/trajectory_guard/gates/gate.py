@@ -36,7 +36,7 @@ from trajectory_guard.gates.branches import (
     saved_state,
     with_summaries_marked,
 )
-from trajectory_guard.gates.deliveries import deliveries, newest_delivery, newest_facts, texts_given
+from trajectory_guard.gates.deliveries import deliveries, note_said, texts_given
 from trajectory_guard.gates.messages import (
     calls_before_nudges,
     is_answer,
@@ -353,9 +353,7 @@ class Gate:
                 if self.board.take(trajectory, run).level is Level.NUDGE:
                     self.board.delivered(trajectory, run)
                 verdicts.clear()
-        self.board.note_delivery(trajectory, newest_delivery(messages))
-        if newest_facts(messages):
-            self.board.note_new_version(trajectory, run)
+        note_said(self.board, trajectory, run, messages)
         return verdicts
 
     def repeats_model_call(self, thread_id: Any) -> bool:

@@ -74,7 +74,10 @@ def _nothing_masked() -> Iterator[None]:
 
 @contextmanager
 def _without_words() -> Iterator[None]:
-    with patch.object(weighing, "is_pending", _no), patch.object(weighing, "reports_status", _no):
+    with (
+        patch.object(weighing, "is_pending", _no), patch.object(weighing, "reports_status", _no),
+        patch.object(failures, "is_pending", _no), patch.object(failures, "reports_status", _no),
+    ):  # fmt: skip
         yield
 
 
