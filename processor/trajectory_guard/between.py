@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from trajectory_guard.core.detectors.pingpong import AGENTS
+from trajectory_guard.core.detectors.pingpong import AGENTS, Visit
 from trajectory_guard.core.fingerprints import text_digest
+from trajectory_guard.core.names import bounded_name
+from trajectory_guard.core.policy import Level
 from trajectory_guard.core.tracking.scope import graph_instance, label_of
 
 if TYPE_CHECKING:
+    from trajectory_guard.core.engine import Verdict
     from trajectory_guard.core.state import TrajectoryState
     from trajectory_guard.entries import Entry, RunFlag
 
 _MAX_HEARD: Final = 64
 """Texts that a trajectory remembers: an agent that says one of them again has said nothing new."""
+_MAX_PLACES: Final = 64
 
 
 class Given:
@@ -24,14 +28,32 @@ class Given:
         reader: the agent instance that a gate read last; newest: step id of the newest call that it was given.
         goes_on: that agent was given the calls of the one before it. If not, it may work beside it, on something else.
         heard: digests of what agents and persons have said, newest last.
+        stops: how often agents were stopped at each place since the loop between them was to stop; stopped_in: the user
+            turn in which they were.
     """
 
-    __slots__ = ("goes_on", "heard", "newest", "reader")
+    __slots__ = ("goes_on", "heard", "newest", "reader", "stopped_in", "stops")
 
     def __init__(self) -> None:
         self.reader = self.newest = ""
         self.goes_on = False
         self.heard: tuple[str, ...] = ()
+        self.stops: dict[str, int] = {}
+        self.stopped_in = ""
+
+    def note_stop(self, run: str, path: str) -> None:
+        """Record that the agent of a run was stopped. ``path``: as for ``flag_for_gate``."""
+        if self.stopped_in != _turn_in(run):
+            self.stops, self.stopped_in = {}, _turn_in(run)
+        for place in _places(path):
+            if place in self.stops or len(self.stops) < _MAX_PLACES:
+                self.stops[place] = self.stops.get(place, 0) + 1
+
+    def is_begun_again(self, run: str, path: str) -> bool:
+        """Whether the agent of a run was stopped before, or any agent that was stopped has been begun again."""
+        if not self.stops or self.stopped_in != _turn_in(run):
+            return False
+        return any(place in self.stops for place in _places(path)) or any(times > 1 for times in self.stops.values())
 
     def note(self, state: TrajectoryState, run: str, newest: str, texts: Iterable[str], calls: Iterable[str]) -> None:
         """Record what the agent of a run was given to read; new words are work of the agents, as the visit then shows.
@@ -56,16 +78,30 @@ class Given:
                 state.visit = state.visit._replace(spoke=True)
 
 
-def flag_for_gate(entry: Entry, run: str) -> RunFlag:
+def flag_for_gate(entry: Entry, run: str, path: str = "") -> RunFlag:
     """The flag of a run, or that of the loop between agents if it says more and the run takes part in it.
 
     The gate of the agent that is at work is given it, or that of the agent at the top, whoever asks first. A stop by
-    the former ends the agent; a graph that calls further agents all the same has each of them stopped.
+    the former ends the agent, and whoever called it may do something else. If the graph calls an agent that was
+    stopped once more, it is stopped before it works; where a gate of the graph stands before it, the graph ends.
+
+    Parameters:
+        path: the tasks that lead to the node that asks, as LangGraph names them (``alice:<id>|model:<id>``).
     """
-    own, relay = entry.flag(run), entry.state.relay
+    own, relay, given = entry.flag(run), entry.state.relay, entry.given
     if relay is None or relay.label != label_of(AGENTS, entry.state.turns.get("")):
         return own  # no agent has handed over in this user turn
-    return stronger(own, entry.flag(relay.label)) if _takes_part(entry, run) else own
+    if _turn_in(relay.label) not in ("", _turn_in(run)):
+        return own  # the next one has begun, which no gate at the top has read yet
+    between = entry.flag(relay.label)
+    if not relay.ladder.stopped:  # an agent has brought something new since
+        given.stops.clear()
+        if between.pending is not None and between.pending.level is Level.STOP:
+            between.pending = None
+    elif given.is_begun_again(run, path) and _in_circle(entry.state.visit, between.last):
+        between.pending = between.last
+        return between
+    return stronger(own, between) if _takes_part(entry, run, between.pending) else own
 
 
 def stronger(own: RunFlag, between: RunFlag) -> RunFlag:
@@ -79,7 +115,24 @@ def is_between(label: str) -> bool:
     return graph_instance(label) == AGENTS
 
 
-def _takes_part(entry: Entry, run: str) -> bool:
+def _places(path: str) -> tuple[str, ...]:
+    """The node of a path of tasks, and the node that its graph is unless at the top, as paths of names."""
+    node = "|".join([task.partition(":")[0] for task in path.split("|")])
+    return tuple([bounded_name(place) for place in (node, node.rpartition("|")[0]) if place])
+
+
+def _turn_in(run: str) -> str:
+    return run.partition("/")[2]
+
+
+def _takes_part(entry: Entry, run: str, verdict: Verdict | None) -> bool:
+    """Whether the agent that was given the work of the others is at work in a run, and is in the circle."""
     instance, visit, given = graph_instance(run), entry.state.visit, entry.given
     is_next = visit is not None and (not instance or graph_instance(visit.run) == instance)
-    return is_next and given.reader == instance and given.goes_on
+    return is_next and given.reader == instance and given.goes_on and _in_circle(visit, verdict)
+
+
+def _in_circle(visit: Visit | None, verdict: Verdict | None) -> bool:
+    """Whether the agent of the newest visit is one of those that a verdict names; True if it names none."""
+    circle = verdict.detections[0].names if verdict is not None and verdict.detections else ()
+    return visit is None or not circle or visit.agent in circle

@@ -122,6 +122,19 @@ class EntryTable:
             with entry.lock:
                 entry.given.note(entry.state, run, newest, texts, calls)
 
+    @looks_again
+    def note_stop(self, trajectory_id: str, run: str, path: str) -> None:
+        """Record where in the graph a gate has stopped the agent of a run; ``path``: as for ``flag_for_gate``."""
+        if (entry := self.find(trajectory_id)) is not None:
+            with entry.lock:
+                entry.given.note_stop(run, path)
+
+    def forget_stops(self, trajectory_id: str) -> None:
+        """Forget at which places agents were stopped: the graph goes on elsewhere, as it was told to."""
+        if (entry := self.find(trajectory_id)) is not None:
+            with entry.lock:
+                entry.given.stops.clear()
+
     def repeats_model_call(self, trajectory_id: str) -> bool:
         """Whether an agent of the trajectory repeats a model call, without a tool call in between."""
         entry = self.find(trajectory_id)

@@ -65,10 +65,10 @@ class SharedBoard(FlagBoard):
         self._visited = visited
         self._unknown = UnknownIds()
 
-    def take(self, trajectory_id: str, run: str | None = None) -> Flag:
+    def take(self, trajectory_id: str, run: str | None = None, path: str = "") -> Flag:
         """As ``FlagBoard.take``. Gates of every framework call this method."""
         self._visited()
-        flag = super().take(trajectory_id, run)
+        flag = super().take(trajectory_id, run, path)
         if run is None and flag.steps == 0 and self.counts["steps"]:  # asked by hand: a gate names its run
             with self.lock:
                 newest = next(reversed(self._entries), "")

@@ -419,21 +419,24 @@ class FlagBoard(QualityScores):
         flag = self._flag(trajectory_id, run, take=False)
         return flag if run is not None else self.with_advice(trajectory_id, flag, take=False).within(self.config.mode)
 
-    def take(self, trajectory_id: str, run: str | None = None) -> Flag:
-        """As ``read``, and clear it: the caller acts on it. An undelivered nudge takes precedence over a stop."""
-        flag = self._flag(trajectory_id, run, take=True)
+    def take(self, trajectory_id: str, run: str | None = None, path: str = "") -> Flag:
+        """As ``read``, and clear it: the caller acts on it. An undelivered nudge takes precedence over a stop.
+
+        ``path``: as for ``between.flag_for_gate``.
+        """
+        flag = self._flag(trajectory_id, run, path, take=True)
         return flag if run is not None else self.with_advice(trajectory_id, flag, take=True).within(self.config.mode)
 
     @looks_again
-    def _flag(self, trajectory_id: str, run: str | None, *, take: bool) -> Flag:
+    def _flag(self, trajectory_id: str, run: str | None, path: str = "", *, take: bool) -> Flag:
         entry = self.find(trajectory_id)
         budget = self.spending.level(self.resolve_alias(trajectory_id)) if self.spending is not None else None
         if entry is None:
             return Flag(Level.OBSERVE, None, 0.0, 0, 0, budget=budget)
         with entry.lock:
             state = entry.state
-            label, asked_in = (run, None) if run is not None else self.caller_of(state)
-            flag = flag_for_gate(entry, label) if asked_in is None else entry.flag_due(label, asked_in, take=take)
+            label, trace = (run, None) if run is not None else self.caller_of(state)
+            flag = flag_for_gate(entry, label, path) if trace is None else entry.flag_due(label, trace, take=take)
             verdict = (flag.nudge or flag.pending) if take else flag.pending
             level = verdict.level if verdict is not None else Level.OBSERVE
             hand = entry.by_hand
@@ -443,7 +446,7 @@ class FlagBoard(QualityScores):
             if take and by_hand is None:
                 flag.pending = flag.nudge = None
             elif take:
-                entry.note_hand_taken(asked_in)
+                entry.note_hand_taken(trace)
             score = known.score.value if (known := state.runs.get(label)) is not None else 0.0
             return Flag(level, verdict, score, state.nudges, state.index, by_hand=by_hand, budget=budget)
 

@@ -129,6 +129,37 @@ def test_agents_that_write_for_ever_are_stopped_some_day() -> None:
     assert 60 < outline(evaluate(spoken(visits(200), 0))).index("S") < 120
 
 
+def test_a_call_that_is_repeated_within_a_visit_makes_no_other_visit_of_it() -> None:
+    """As an agent does that is nudged: it goes on, and tries once more before it hands over."""
+    steps = visits(30)
+    twice = [step._replace(step_id=f"{step.step_id} again", timestamp=step.timestamp + 0.5) for step in steps]
+    mixed = [one for at, step in enumerate(steps) for one in (step, *twice[at : at + (at % 5 == 0)])]
+    assert outline(evaluate(mixed)).replace(".", "") == outline(evaluate(steps)).replace(".", "") == "NNS"
+
+
+@pytest.mark.parametrize(
+    "answer, levels",
+    [("The orders of May are in the archive.", "OOOOOONNNNNNS"), ("please revise", "OOOOOSSSSSSSS")],
+    ids=["something new", "nothing new"],
+)
+def test_another_agent_that_brings_something_new_ends_the_stop(answer: str, levels: str) -> None:
+    """Visits are known by digests alone; one that was not there before is something new."""
+    circle = visits(26)
+    helped = [*circle[:13], record("search", {"for": "orders"}, answer, agent="helper", run="helper"), *circle[13:]]
+    steps = [step._replace(step_id=f"step {at}", timestamp=1.0 + at) for at, step in enumerate(helped)]
+    seen = "".join(str(verdict.level)[0] for verdict in evaluate(steps) if verdict is not None)
+    assert seen == "OOOOOONNNNNNSS" + levels
+
+
+def test_a_request_that_begins_with_the_agent_that_ended_the_one_before_is_another_one() -> None:
+    one = [step._replace(turn="first") for step in visits(13)]
+    other = [
+        step._replace(turn="second", step_id=f"other {at}", run=f"{step.agent_id} {at + 20}", timestamp=20.0 + at)
+        for at, step in enumerate(visits(8))
+    ]
+    assert outline(evaluate([*one, *other])) == "......N..N..S" + outline(evaluate(other)) == "......N..N..S......N."
+
+
 def test_agents_that_are_given_item_after_item_are_never_stopped() -> None:
     """Each agent answers a message of its own in a trace of its own: the guide that it looks up is always the same."""
     steps = [step._replace(usage=Usage(asked=f"?{at}")) for at, step in enumerate(visits(300))]

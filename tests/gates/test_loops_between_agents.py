@@ -60,7 +60,8 @@ def ring(agents: dict[str, Any], rounds: int = ROUNDS) -> Builder:
 
     def goes_on(state: Any) -> str:
         asked = [at for at, one in enumerate(state["messages"]) if one.type == "human" and not is_guard_message(one)]
-        return END if sum(one.type == "tool" for one in state["messages"][asked[-1] :]) >= rounds else names[0]
+        answers = [one for one in state["messages"][asked[-1] :] if one.type == "ai" and not one.tool_calls]
+        return END if len(answers) >= rounds else names[0]
 
     builder.add_conditional_edges(names[-1], goes_on, [names[0], END])
     return builder
@@ -170,7 +171,9 @@ def researcher_and_critic(middleware: Sequence[Any] = ()) -> dict[str, Any]:
 
 def test_an_agent_that_finds_nothing_whenever_it_is_called_is_nudged(guarded: Any) -> None:
     """The others only talk, so that nobody hands over to it; a stop is for the person who reads the answers."""
-    messages = guarded(researcher_and_critic).invoke({"messages": [HumanMessage("Find it.")]}, LIMIT)["messages"]
+    messages = guarded(researcher_and_critic, 2 * ROUNDS).invoke({"messages": [HumanMessage("Find it.")]}, LIMIT)[
+        "messages"
+    ]
     assert 2 <= outline(messages).count("N") <= 3
     assert "S" not in outline(messages)
     assert "researcher has made the same calls" in next(one.content for one in messages if "same calls" in one.content)
@@ -280,3 +283,106 @@ def test_a_guide_that_is_read_before_each_version_stops_no_revision(introduction
     messages = graph.invoke({"messages": [HumanMessage("Write it.")]}, LIMIT)["messages"]
     assert "Version 7" in messages[-1].content
     assert outline(messages).count("N") <= 2
+
+
+def a_ring(members: str) -> Callable[..., dict[str, Any]]:
+    """Agents that each look up the same every time, and say the same."""
+    looks_up = {name: a_tool(f"read_{name}", f"{name}: {DRAFT}") for name in members}
+
+    def make(middleware: Sequence[Any] = ()) -> dict[str, Any]:
+        return {name: an_agent(name, tool, same, middleware) for name, tool in looks_up.items()}
+
+    return make
+
+
+@pytest.mark.parametrize("called_by", ["edges", "functions"])
+@pytest.mark.parametrize("members", ["ab", "abcd"])
+def test_a_graph_that_goes_on_after_the_stop_of_its_agents_ends(members: str, called_by: str) -> None:
+    """Each is stopped once, and whoever called it may do something else; the next gate of the graph ends it."""
+
+    def as_function(agent: Any) -> Callable[[Any], Any]:
+        def call(state: Any) -> dict[str, Any]:
+            return {"messages": agent.invoke(state)["messages"][len(state["messages"]) :]}
+
+        return call
+
+    agents = a_ring(members)()
+    if called_by == "functions":
+        agents = {name: as_function(agent) for name, agent in agents.items()}
+    graph = apply_guard(ring(agents, 100), board=new_board()).compile(checkpointer=InMemorySaver())
+    for request in range(2):
+        before = len(graph.get_state(thread()).values.get("messages", ()))
+        seen = outline(graph.invoke({"messages": [HumanMessage("Go.")]}, thread(**LIMIT))["messages"][before:])
+        after = seen[seen.index("S") :]
+        assert seen.count("N") == 2, request
+        assert after.count("t") <= len(members), request
+        assert after.count("S") <= len(members) + 1, request
+        assert seen.endswith("S"), request
+
+
+def test_agents_with_middleware_alone_call_no_model_after_their_stop() -> None:
+    """Nothing of the guard's stands in the graph around them, which goes on."""
+    board, asked = new_board(), itertools.count()
+
+    def says(turn: int) -> str:
+        next(asked)
+        return same(turn)
+
+    agents = {
+        name: an_agent(name, a_tool(f"read_{name}", f"{name}: {DRAFT}"), says, [TrajectoryGuardMiddleware(board=board)])
+        for name in "ab"
+    }
+    messages = ring(agents, 100).compile().invoke({"messages": [HumanMessage("Go.")]}, {"recursion_limit": 500})
+    assert outline(messages["messages"]).count("S") > 50
+    assert next(asked) < 20
+
+
+def test_whoever_called_the_agents_may_call_another_one_and_then_them_again() -> None:
+    """After the stop of one of two agents a third one brings something new: from then on they may work again."""
+    news = itertools.count()
+    finds = StructuredTool.from_function(
+        lambda subject: f"The site number {7919 * next(news)} has opened today, says the paper.",
+        name="search", description="search", args_schema=_SUBJECT,
+    )  # fmt: skip
+
+    agents = {**a_ring("ab")(), "c": an_agent("c", finds, new)}
+
+    def route(state: Any) -> str:
+        answers = [one for one in state["messages"] if one.type == "ai" and not one.tool_calls]
+        said = ["S" if is_guard_message(one) else one.name for one in answers]
+        if "S" not in said:
+            return "b" if said[-1] == "a" else "a"
+        after = said[said.index("S") :]
+        return "c" if "c" not in after else {"c": "a", "a": "b", "b": END, "S": END}[after[-1]]
+
+    builder = StateGraph(MessagesState)
+    for name, agent in agents.items():
+        builder.add_node(name, agent)
+        builder.add_conditional_edges(name, route, ["a", "b", "c", END])
+    builder.add_edge(START, "a")
+    graph = apply_guard(builder, board=new_board()).compile()
+    messages = graph.invoke({"messages": [HumanMessage("Go.")]}, LIMIT)["messages"]
+    speakers = [one.name for one in messages if one.type == "ai" and not one.tool_calls]
+    assert speakers[-4:] == [None, "c", "a", "b"]
+
+
+def test_a_person_who_stops_the_agents_is_not_asked_for_ever() -> None:
+    graph = apply_guard(ring(a_ring("ab")(), 100), board=new_board(), on_stop="interrupt")
+    compiled = graph.compile(checkpointer=InMemorySaver())
+    state, asked = compiled.invoke({"messages": [HumanMessage("Go.")]}, thread(**LIMIT)), 0
+    while state.get("__interrupt__") and asked < 9:
+        state, asked = compiled.invoke(Command(resume="stop"), thread(**LIMIT)), asked + 1
+    assert 1 <= asked <= 4
+    assert not compiled.get_state(thread()).next
+
+
+def test_the_node_that_a_stop_leads_to_may_be_an_agent() -> None:
+    """It sums up, and hands back to the agents of the circle, once."""
+    rounds = itertools.count()
+    agents = {**a_ring("ab")(), "summary": an_agent("summary", a_tool("list_files", "orders.py, tests.py"), new)}
+    builder = ring({name: agents[name] for name in "ab"}, 100)
+    builder.add_node("summary", agents["summary"])
+    builder.add_conditional_edges("summary", lambda _: "a" if next(rounds) == 0 else END, ["a", END])
+    graph = apply_guard(builder, board=new_board(), on_stop="summary").compile()
+    messages = graph.invoke({"messages": [HumanMessage("Go.")]}, LIMIT)["messages"]
+    assert [one.name for one in messages if one.type == "ai" and not one.tool_calls][-1] == "summary"

@@ -205,28 +205,28 @@ class Engine:
         newest = run.batch_label if run is not None else None
         if run is None or (newest and step.batch and step.batch < newest and scope.is_restart(run, step.batch)):
             run = Run(label, state.capacity, self._detectors(), scope.superstep(step.batch))  # not yet in the state
-        before = Before(state, run)
+        before, relay = Before(state, run), state.relay
         lap = ended = None
         try:
             evaluated = self._evaluate(state, run, step, policy)
             visit = state.visit
             if step.agent_id:
                 visit, ended = advance(visit, step, evaluated[1], label, state.index)
-            if ended is not None and self._laps and (ended.agent != step.agent_id or ended.may_repeat):
-                agents = self._relay_of(state, ended, step)
-                before.keep(agents)
-                lap = self._evaluate(state, agents, ended.record(step), None, likely=True)
+            if ended is not None and self._laps:
+                if (hands_over := ended.agent != step.agent_id or ended.may_repeat) or relay is not None:
+                    relay = self._relay_of(state, ended, step)
+                if hands_over and relay is not None:
+                    before.keep(relay)
+                    lap = self._evaluate(state, relay, ended.record(step), None, likely=True)
         except BaseException:
             before.restore()
             raise
         self._remember(state, evaluated, key)
-        state.visit = visit
+        state.visit, state.relay = visit, relay
         if lap is None or ended is None:
             return evaluated[3]
         self._count(state, lap, ended.first)
-        state.relay = lap[0]
-        if ended.trace == step.trace_id:
-            state.relay.trace_id = step.trace_id
+        lap[0].trace_id = step.trace_id if ended.trace == step.trace_id else lap[0].trace_id
         return self._weightier(state, evaluated[3], lap)
 
     def _evaluate(

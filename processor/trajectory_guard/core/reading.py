@@ -166,7 +166,10 @@ class Reader:
             run.written = tuple(dict.fromkeys((*run.written, *written)))[-_KEPT_FIGURES:]
         run.last_new_call = run.index if seen.call else run.last_new_call
         result, step = seen.step.result, seen.step
-        if not seen.result or result is None:
+        if not seen.result:
+            return
+        if result is None:  # a digest alone, as of all that an agent has found in its visit
+            seen.progress = seen.outcome == SUCCESS and seen.result not in run.history.results
             return
         if step.stated:
             seen.progress = seen.result not in run.history.results

@@ -237,7 +237,9 @@ class GuardedAgent(Runnable[Any, Any]):
     def _end(self, messages: Sequence[Any], decision: GateDecision, input: Any, config: RunnableConfig) -> _Passage:
         """A replacement for the node: its name, its first writer, none of its edges."""
         gate = self._gate
-        said = [gate.closing(decision, messages)]
+        closing = gate.closing(decision, messages)
+        is_said = bool(messages) and get(messages[-1], "content") == get(closing, "content")  # by the agent before
+        said = [] if is_said else [closing]
         goto = END if gate.on_stop in ENDINGS else gate.on_stop
         update = {gate.messages_key: gate.written([*messages, *said], said), **without_response(config, input)}
         command: Command[Any] = Command(goto=goto, update=update)

@@ -125,7 +125,7 @@ class Gate:
 
     def decide(
         self, messages: Sequence[Any], status: Mapping[str, Any] | None, thread_id: Any = None, *,
-        namespace: str = "", peek: bool = False, read_state: Callable[[], str | None] | None = None,
+        namespace: str = "", path: str = "", peek: bool = False, read_state: Callable[[], str | None] | None = None,
         witness: bool = False,
     ) -> GateDecision:  # fmt: skip
         """Bring the trajectory up to date and return the intervention that is due.
@@ -136,6 +136,7 @@ class Gate:
             thread_id: the thread's id, of any type; None if the caller gave none.
             namespace: path of tasks that leads to the graph run of the node that asks (``alice:<id>``), which is the
                 agent instance; empty at the top level.
+            path: the same with the task of that node itself.
             read_state: gives the fingerprint of the state that the application supplies, None if it knows none; called
                 after new steps.
             peek: do not clear the flag of a stop (for gates that are executed again when a person has answered).
@@ -162,7 +163,7 @@ class Gate:
         fresh, run = self._catch_up(trajectory, namespace, messages, turn, covered, again=peek, read_state=read_state)
         if covered is not status:
             fresh = [step for step in fresh if step.step_id not in (status.get("calls") or ())]
-        taken = self.board.take(trajectory, run)
+        taken = self.board.take(trajectory, run, path)
         try:
             flag = self._with_remote(trajectory, run, taken, status)
             if self.board.quality is not None:
@@ -171,7 +172,9 @@ class Gate:
         except BaseException:  # an error, or Ctrl-C: the run may be taken up again, and is then owed what was due
             self._put_back(trajectory, taken)
             raise
-        if peek and decision.level is Level.STOP:
+        if decision.level is Level.STOP and not peek:
+            self.board.note_stop(trajectory, run, path)
+        elif decision.level is Level.STOP:
             self._put_back(trajectory, flag)
         if self.board.config.cursor:
             decision = self._with_cursor(decision, run, namespace, flag)

@@ -146,9 +146,10 @@ class GraphGate:
             state: the state of the graph as the agent's node receives it, for ``state_of``.
         """
         supplied = partial(read_state, self.state_of, state, self.gate.board) if self.state_of is not None else None
+        path = path_of(config)
         return self.gate.decide(
             as_messages(messages), status, thread_id_of(config),
-            namespace=namespace_of(config), peek=self.on_stop == "interrupt",
+            namespace=_namespace_in(path), path=path, peek=self.on_stop == "interrupt",
             read_state=supplied, witness=self.witness,
         )  # fmt: skip
 
@@ -217,6 +218,8 @@ class GraphGate:
         payload = decision.payload or {}
         if self.on_stop == "raise":
             raise LoopDetectedError(payload)
+        if self.on_stop not in ENDINGS:
+            self.gate.board.forget_stops(decision.trajectory_id)
         if self.on_stop != "interrupt":
             return Outcome(decision, None, ends=True)
         answer = _ask(payload, config) if has_checkpointer(config) else False
@@ -224,6 +227,7 @@ class GraphGate:
         board.take(trajectory, run)
         if answer is False or answer == "stop":
             board.stopped(trajectory, run or "")
+            board.note_stop(trajectory, run or "", path_of(config))
             return Outcome(decision, None, ends=True)
         board.reset_episode(trajectory, run)
         decision = decision._replace(status=self.gate.refresh(decision.status, trajectory))
@@ -356,10 +360,18 @@ def thread_id_of(config: Mapping[str, Any]) -> str | None:
     return None if thread_id is None else str(thread_id)
 
 
+def path_of(config: Mapping[str, Any]) -> str:
+    """The path of tasks that lead to a node, that of the node itself included."""
+    return str(configurable_of(config).get("checkpoint_ns") or "")
+
+
 def namespace_of(config: Mapping[str, Any]) -> str:
     """The (sub-)graph run that a node belongs to: the path of tasks that lead to it, empty at the top."""
-    path = configurable_of(config).get("checkpoint_ns") or ""
-    return bounded_name(str(path).rpartition("|")[0])
+    return _namespace_in(path_of(config))
+
+
+def _namespace_in(path: str) -> str:
+    return bounded_name(path.rpartition("|")[0])
 
 
 def place_of(config: Mapping[str, Any]) -> str:

@@ -357,7 +357,9 @@ class Visit(NamedTuple):
 
     def extended(self, seen: Observation) -> Visit:
         """The visit extended by one step."""
-        calls, results = _chained(self.calls, seen.call), _chained(self.results, seen.result)
+        calls, results = self.calls, self.results
+        if not (seen.in_a_row and seen.repeats):  # a call that a nudge repeats makes no other visit of this one
+            calls, results = _chained(calls, seen.call), _chained(results, seen.result)
         usage = seen.step.usage
         has_spoken = usage is not None and usage.answers > 0  # as ``_has_spoken``, without a call at each step
         brought_new = self.brought_new or self.last == 1 or (has_spoken and seen.step.is_toolless)
