@@ -15,7 +15,7 @@ from tests.helpers import eventually, record
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.hand_flag import HandFlag
 from trajectory_guard.core.policy import Level
-from trajectory_guard.core.steps import Evidence, StepRecord
+from trajectory_guard.core.steps import Delivered, Evidence, StepRecord
 from trajectory_guard.store import FlagBoard
 
 STOP = HandFlag.of("STOP", "The account is wrong.", "maria")
@@ -82,7 +82,7 @@ def test_the_cursor_of_a_conversation_goes_on_in_the_trace_that_takes_its_place(
 
 def test_what_an_agent_has_brought_before_the_first_step_is_kept() -> None:
     board = FlagBoard(GuardConfig())
-    board.note_delivery("talk", True)
+    board.note_delivery("talk", Delivered.RESULT)
     board.observe(in_trace(0))
     board.join("trace", "talk")
     entry = board.find("talk")

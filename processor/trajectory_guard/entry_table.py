@@ -15,6 +15,7 @@ from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
 from trajectory_guard.core.recall import NOT_MADE, KnownCall, recall
 from trajectory_guard.core.state import TrajectoryState
+from trajectory_guard.core.steps import Delivered
 from trajectory_guard.core.tracking.tables import NameTable
 from trajectory_guard.entries import Entry
 from trajectory_guard.forking import after_fork
@@ -83,15 +84,11 @@ class EntryTable:
                 del self._entries[name]
 
     @looks_again
-    def note_delivery(self, trajectory_id: str, brings: bool | None) -> None:
-        """Record what an agent has brought back before it hands over, which no step shows.
-
-        Parameters:
-            brings: something new, or nothing new; None if that is unknown.
-        """
+    def note_delivery(self, trajectory_id: str, brings: Delivered | None) -> None:
+        """Record what an agent has brought back before it hands over, which no step shows; None if that is unknown."""
         if brings is not None:
             with (entry := self.entry(trajectory_id)).lock:
-                entry.state.note_delivery(brings=brings)
+                entry.state.note_delivery(brings)
 
     @looks_again
     def note_new_version(self, trajectory_id: str, run: str) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.helpers import record
-from trajectory_guard.core.delivery import brings_something
+from trajectory_guard.core.delivery import delivered
 from trajectory_guard.core.engine import Engine
+from trajectory_guard.core.steps import Delivered
 
 BEFORE = [
     "How many people live in these capitals?",
@@ -37,7 +38,7 @@ AGENTS = {"billing", "support", "transfer", "to"}
     ],
 )
 def test_a_fact_is_work(answer: str, request_text: str) -> None:
-    assert brings_something(answer, "", request_text, BEFORE, AGENTS)
+    assert delivered(answer, "", request_text, BEFORE, AGENTS) is Delivered.RESULT
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,23 @@ def test_a_fact_is_work(answer: str, request_text: str) -> None:
     ],
 )
 def test_a_reason_to_pass_the_work_on_is_none(answer: str, request_text: str) -> None:
-    assert not brings_something(answer, "", request_text, [*BEFORE, "Yes."], AGENTS)
+    assert delivered(answer, "", request_text, [*BEFORE, "Yes."], AGENTS) is not Delivered.RESULT
+
+
+@pytest.mark.parametrize(
+    ("answer", "request_text", "brings"),
+    [
+        ("You can pause it under settings.", "", Delivered.WORDS),
+        ("No, cotton is not magnetic.", "", Delivered.WORDS),
+        ("Approved.", "Now the kitchen.", Delivered.WORDS),
+        ("Draft v4 is ready.", "", Delivered.WORDS),
+        ("Yes.", "Please ask the team again.", Delivered.NOTHING),
+        ("Sorry, please ask the support team.", "", Delivered.NOTHING),
+        ("Rome: 2.8 million people.", "", Delivered.NOTHING),
+    ],
+)
+def test_new_words_that_may_pass_the_work_on_prove_neither(answer: str, request_text: str, brings: Delivered) -> None:
+    assert delivered(answer, "", request_text, [*BEFORE, "Yes.", "Approved."], AGENTS) is brings
 
 
 @pytest.mark.parametrize(
@@ -73,12 +90,12 @@ def test_a_reason_to_pass_the_work_on_is_none(answer: str, request_text: str) ->
     ],
 )
 def test_words_beside_a_hand_over_are_work_where_they_hold_a_figure_or_a_name(remark: str, is_work: bool) -> None:
-    assert brings_something("", remark, "", BEFORE, AGENTS) is is_work
+    assert (delivered("", remark, "", BEFORE, AGENTS) is Delivered.RESULT) is is_work
 
 
 def test_a_clock_in_a_sentence_that_was_said_before_is_no_figure() -> None:
     said = "It is 10:04:12, the archive has not replied."
-    assert not brings_something(said.replace("04:12", "09:37"), "", "", [said], ())
+    assert delivered(said.replace("04:12", "09:37"), "", "", [said], ()) is Delivered.NOTHING
 
 
 def test_what_came_back_is_saved_with_the_state() -> None:
@@ -86,11 +103,13 @@ def test_what_came_back_is_saved_with_the_state() -> None:
     state = engine.new_state("t")
     for at in range(3):
         engine.observe(state, record("transfer_to_billing", {"case": at}, "Transferred.", t=float(at)))
-    state.note_delivery(brings=False)
+    state.note_delivery(Delivered.NOTHING)
     loaded = engine.load_state(state.to_bytes())
     assert (loaded.idle_at, loaded.worked_at, loaded.handed_at) == (3, -1, 2)
-    state.note_delivery(brings=True)
+    state.note_delivery(Delivered.RESULT)
     assert engine.load_state(state.to_bytes()).worked_at == 3
+    state.note_delivery(Delivered.WORDS)
+    assert engine.load_state(state.to_bytes()).spoke_at == 3
 
 
 @pytest.mark.parametrize(("idle", "first"), [(True, 2), (False, 8)], ids=["nothing came back", "unknown"])
@@ -99,7 +118,7 @@ def test_a_hand_over_in_a_row_is_likely_a_loop_once_nothing_came_back(idle: bool
     state, nudged = engine.new_state("t"), list[int]()
     for at in range(10):
         if idle:
-            state.note_delivery(brings=False)
+            state.note_delivery(Delivered.NOTHING)
         verdict = engine.observe(state, record("transfer_to_billing", {}, "Transferred.", t=float(at)))
         if verdict is not None and verdict.nudge:
             nudged.append(at)

@@ -47,7 +47,9 @@ def said(messages: Any, text: str, name: str) -> AIMessage:
     return calls(messages, (name, {})).model_copy(update={"content": text})
 
 
-def supervised(answer: Say, ask: Say = silent, workers: tuple[str, ...] = ("billing",), **options: Any) -> Any:
+def supervised(
+    answer: Say, ask: Say = silent, workers: tuple[str, ...] = ("billing",), turns: int = TURNS, **options: Any
+) -> Any:
     """A supervisor that hands over to its workers in turn; they answer at once."""
     count = itertools.count()
 
@@ -55,7 +57,7 @@ def supervised(answer: Say, ask: Say = silent, workers: tuple[str, ...] = ("bill
         return AIMessage(answer(next(count)))
 
     def lead(messages: Any, turn: int) -> AIMessage:
-        if turn >= TURNS:
+        if turn >= turns:
             return AIMessage("Done.")
         return said(messages, ask(turn), f"transfer_to_{workers[turn % len(workers)]}")
 
@@ -63,14 +65,14 @@ def supervised(answer: Say, ask: Say = silent, workers: tuple[str, ...] = ("bill
     return create_supervisor(agents, model=ScriptedChatModel(policy=lead), **options)
 
 
-def swarm(remark: Say, agents: tuple[str, ...] = ("alice", "bob")) -> Any:
+def swarm(remark: Say, agents: tuple[str, ...] = ("alice", "bob"), turns: int = TURNS) -> Any:
     """Agents that hand over in a circle, with words beside the call."""
     count = itertools.count()
 
     def agent(name: str, following: str) -> Any:
         def act(messages: Any, turn: int) -> AIMessage:
             at = next(count)
-            return AIMessage("Done.") if at >= TURNS else said(messages, remark(at), f"transfer_to_{following}")
+            return AIMessage("Done.") if at >= turns else said(messages, remark(at), f"transfer_to_{following}")
 
         return create_agent(
             ScriptedChatModel(policy=act), [search, create_handoff_tool(agent_name=following)], name=name
@@ -127,6 +129,19 @@ HEALTHY: dict[str, Callable[[], Any]] = {
     "a swarm that names prices": lambda: swarm(lambda turn: f"{CITIES[turn]}: {turn * 37 % 89} EUR, over to you."),
     "a graph made by hand": lambda: by_hand(fact),
 }
+ROOMS = ("kitchen", "bedroom", "garage", "cellar", "attic", "hall", "bathroom", "balcony", "garden", "porch")
+DONE = ("paused", "cancelled", "upgraded", "exported", "shared", "printed", "renamed", "merged", "archived", "restored")
+TOLD = ("erstattet", "storniert", "geliefert", "bezahlt", "gedruckt", "versandt", "repariert", "ersetzt", "gebucht")
+UNCLEAR: dict[str, Callable[[], Any]] = {
+    "ten requests, one answer": lambda: supervised(
+        lambda _: "Approved.", lambda turn: f"Now the {ROOMS[turn]}.", turns=10
+    ),
+    "ten counted requests": lambda: supervised(lambda _: "Approved.", lambda turn: f"Now room {turn + 1}.", turns=10),
+    "answers to 'you'": lambda: supervised(lambda turn: f"You can have it {DONE[turn]} under settings.", turns=10),
+    "answers that negate": lambda: supervised(lambda turn: f"No, the {ROOMS[turn]} has no smoke detector.", turns=10),
+    "answers in polite German": lambda: supervised(lambda turn: f"Es wird Ihnen {TOLD[turn]}.", turns=9),
+    "a story": lambda: swarm(lambda turn: f"Then the old wolf crept through the {ROOMS[turn]}.", turns=10),
+}
 CIRCLES: dict[str, Callable[[], Any]] = {
     "refusals in ever new words": lambda: supervised(lambda turn: REFUSALS[turn % 8]),
     "reasons and refusals": lambda: supervised(
@@ -145,6 +160,13 @@ def test_workers_that_answer_in_short_are_left_alone(build: Callable[[], Any]) -
     messages = guarded(build())
     assert messages[-1].content == "Done."
     assert not nudges(messages)
+
+
+@pytest.mark.parametrize("build", UNCLEAR.values(), ids=UNCLEAR)
+def test_ten_answers_in_new_words_that_may_pass_the_work_on_stop_nobody(build: Callable[[], Any]) -> None:
+    messages = guarded(build())
+    assert messages[-1].content == "Done."
+    assert len(nudges(messages)) <= 2
 
 
 @pytest.mark.parametrize("build", CIRCLES.values(), ids=CIRCLES)

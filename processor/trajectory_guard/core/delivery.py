@@ -2,7 +2,7 @@
 
 A short text is work if it says something that no text before it has said. In a circle of agents each lap has new words,
 too, so that words alone count only in an answer, and only where they neither negate nor send the work on. Figures and
-names count everywhere: reasons have none, counters and clocks aside.
+names count everywhere: reasons have none, counters and clocks aside. Other new words prove neither.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.result_text import width
 from trajectory_guard.core.similarity.vocabulary import BINDING_WORDS, NEGATING_ENDINGS, NEGATIONS, STOP_WORDS
+from trajectory_guard.core.steps import Delivered
 from trajectory_guard.core.wordlists import groups, words
 
 MAX_CHARS: Final = 1_000
@@ -31,6 +32,7 @@ _ENDS: Final = ("", ".", "!", "?", ":", "\n")
 """A word behind one of these begins a sentence, so that its capital does not mark a name."""
 _DIGITS: Final = re.compile(r"\d+")
 _PASSING: Final = words("passing")
+_SAYING_LITTLE: Final = STOP_WORDS | BINDING_WORDS | NEGATIONS | _PASSING
 _UNSPACED: Final = tuple(one for one in _PASSING | NEGATIONS if width(one) > len(one))
 _NOUNS_IN_CAPITALS: Final = frozenset(groups("binding")["de"]) - STOP_WORDS
 """Words of German, where a capital does not make a name."""
@@ -52,6 +54,18 @@ class Said(NamedTuple):
     template: str
 
 
+class _Fresh(NamedTuple):
+    """What a text has that is new: facts, names, content words; ``counts``: a figure of any kind, be it a count."""
+
+    facts: bool
+    names: bool
+    words: bool
+    counts: bool
+
+
+_NOTHING_FRESH: Final = _Fresh(facts=False, names=False, words=False, counts=False)
+
+
 @lru_cache(maxsize=512)
 def said_in(text: str) -> Said:
     """The words and figures of a text."""
@@ -70,10 +84,10 @@ def said_in(text: str) -> Said:
     return Said(folded, figures, names, integers, _DIGITS.sub("0", text.strip().casefold()))
 
 
-def brings_something(
+def delivered(
     answer: str, remark: str, request: str, before_request: Sequence[str], participants: Collection[str]
-) -> bool:
-    """Whether work came back with a hand-over.
+) -> Delivered:
+    """What came back with a hand-over.
 
     Parameters:
         answer: what the agent answered before it handed over; empty if it handed over at once.
@@ -82,26 +96,28 @@ def brings_something(
         before_request: the texts before that, oldest first.
         participants: words of the names of the agents, casefolded.
 
-    >>> brings_something("Berlin has 3.7 million.", "", "", ["Population?", "Rome: 2.8 million people."], ())
-    True
-    >>> brings_something("That is a question for billing.", "", "", ["Refund me."], {"billing"})
-    False
-    >>> brings_something("Yes.", "", "Is the gate of yard B-7 open?", ["Check all the gates.", "Yes."], ())
-    True
+    >>> delivered("Berlin has 3.7 million.", "", "", ["Population?", "Rome: 2.8 million people."], ()).name
+    'RESULT'
+    >>> delivered("That is a question for billing.", "", "", ["Refund me."], {"billing"}).name
+    'WORDS'
+    >>> delivered("Yes.", "", "Is the gate of yard B-7 open?", ["Check all the gates.", "Yes."], ()).name
+    'RESULT'
+    >>> delivered("Not mine.", "", "", ["Refund me.", "It is not mine."], ()).name
+    'NOTHING'
     """
     participants = frozenset(participants) - STOP_WORDS - BINDING_WORDS  # of "transfer_to_billing" one word is a name
     earlier = [*before_request, request]
-    facts, fresh_names, fresh_words = _fresh(answer, earlier, participants)
-    if facts or (fresh_names and not _passes_on(answer, participants)):
-        return True
-    if answer.strip():
-        if fresh_words and not _passes_on(answer, participants):
-            return True
-        facts, fresh_names, fresh_words = _fresh(request, before_request, participants)
-        is_question = any(mark in request for mark in "?？؟") and len(said_in(answer).words) == 1
-        if facts or (fresh_names and not _passes_on(request, participants)) or (is_question and fresh_words):
-            return True
-    return states_facts(remark, [*earlier, answer], participants)
+    said = _fresh(answer, earlier, participants)
+    if said.facts or ((said.names or said.words) and not _passes_on(answer, participants)):
+        return Delivered.RESULT
+    beside = _fresh(remark, [*earlier, answer], participants)
+    if beside.facts or (beside.names and not _passes_on(remark, participants)):
+        return Delivered.RESULT
+    asked = _fresh(request if answer.strip() else "", before_request, participants)
+    is_question = any(mark in request for mark in "?？؟") and len(said_in(answer).words) == 1
+    if asked.facts or (asked.names and not _passes_on(request, participants)) or (is_question and asked.words):
+        return Delivered.RESULT
+    return Delivered.WORDS if any((*said, *beside, *asked)) else Delivered.NOTHING
 
 
 def states_facts(text: str, earlier: Sequence[str], participants: Collection[str]) -> bool:
@@ -112,14 +128,14 @@ def states_facts(text: str, earlier: Sequence[str], participants: Collection[str
     >>> states_facts("Not good enough, try again.", ["Describe the lamp."], ())
     False
     """
-    facts, fresh_names, _ = _fresh(text, earlier, participants)
-    return facts or (fresh_names and not _passes_on(text, participants))
+    fresh = _fresh(text, earlier, participants)
+    return fresh.facts or (fresh.names and not _passes_on(text, participants))
 
 
-def _fresh(text: str, earlier: Iterable[str], participants: Collection[str]) -> tuple[bool, bool, bool]:
-    """Whether the text has figures, names and content words that none of the earlier ones and no participant has."""
+def _fresh(text: str, earlier: Iterable[str], participants: Collection[str]) -> _Fresh:
+    """What the text has that none of the earlier ones and no participant has."""
     if not text.strip():
-        return False, False, False
+        return _NOTHING_FRESH
     said, before = said_in(text), [said_in(one) for one in earlier]
     known = frozenset().union(participants, *(one.words for one in before))
     figures = said.figures
@@ -128,8 +144,9 @@ def _fresh(text: str, earlier: Iterable[str], participants: Collection[str]) -> 
     figures = figures.difference(*(one.figures for one in before))
     counted = {number + 1 for one in [one for one in before if one.integers][-3:] for number in one.integers.values()}
     facts = any(said.integers.get(one) not in counted for one in figures)
-    content = said.words - known - STOP_WORDS - BINDING_WORDS
-    return facts, bool(said.names - known), any(len(word) > 2 or width(word) > len(word) for word in content)
+    content = said.words - known - _SAYING_LITTLE
+    has_words = any(len(word) > 2 or width(word) > len(word) for word in content)
+    return _Fresh(facts, bool(said.names - known), has_words, bool(figures))
 
 
 def _passes_on(text: str, participants: Collection[str]) -> bool:

@@ -313,10 +313,8 @@ class Engine:
     def _detect(
         self, run: Run, observation: Observation, policy: ToolSettings | None, *, likely: bool
     ) -> tuple[DetectionResult, ...]:
-        if observation.copy_of >= 0 and not observation.is_surplus:
-            return ()  # copies within one batch count once, whatever the rule
-        if observation.counted:
-            return ()  # several times on purpose, and as many as the model says
+        if observation.counted or (observation.copy_of >= 0 and not observation.is_surplus):
+            return ()  # several times on purpose; copies within one batch count once, whatever the rule
         run.note_memory(observation)
         findings = []
         signs, of_model_calls = signs_of(observation), observation.step.model_scope is not None
@@ -332,8 +330,9 @@ class Engine:
         for finding in findings:
             if factor != 1.0:
                 finding = finding._replace(confidence=min(1.0, finding.confidence * factor))
-            if likely or finding.first_step < run.boundary:
-                finding = finding._replace(certainty=weakest(finding.certainty, Certainty.LIKELY))
+            if likely or observation.unclear or finding.first_step < run.boundary:
+                limit = Certainty.ACKNOWLEDGED if observation.unclear else Certainty.LIKELY
+                finding = finding._replace(certainty=weakest(finding.certainty, limit))
             if finding.detected:
                 kept.append(finding)
         kept.sort(key=lambda one: (one.rule in self._only_nudged, -self._weights[one.loop_type] * one.confidence))

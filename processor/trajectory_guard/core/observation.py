@@ -207,7 +207,8 @@ class Observation:
         may_be_new: the call succeeded, and nothing shows what it returned.
         last_progress: index of the newest step of progress, -1 if there was none.
         delivers: the step hands over, and something new was done since the hand-over before it; idle: it hands over
-            behind an answer that brought nothing new.
+            behind an answer that brought nothing new; unclear: since the same hand-over before it new words have come
+            back, which may be work, or reasons to pass it on.
         denied_times: number of refusals of this call in this user turn, this step included, as far as they are
             remembered; 0 if it was not refused.
         denied_at: indices of those steps, as far as they belong to this run.
@@ -282,6 +283,7 @@ class Observation:
     # _has_worked
     delivers = False
     idle = False
+    unclear = False
     # _denials
     denied_times = 0
     denied_at: tuple[int, ...] = ()

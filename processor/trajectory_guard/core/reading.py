@@ -410,7 +410,9 @@ def _has_worked(state: TrajectoryState, run: Run, seen: Observation, previous: i
         return False
     seen.delivers = seen.progress = state.worked_at > state.handed_at
     seen.idle = state.idle_at > state.handed_at
-    if seen.delivers or (previous >= 0 and state.worked_at > run.history.place_of(previous, state.index)):
+    before = run.history.place_of(previous, state.index) if previous >= 0 else state.handed_at
+    seen.unclear = state.spoke_at > before
+    if seen.delivers or (previous >= 0 and state.worked_at > before):
         seen.result = UNKNOWN
         return True
     return False

@@ -25,6 +25,7 @@ from trajectory_guard.core.plain import fields_of, from_text, to_text
 from trajectory_guard.core.policy import Ladder, RunScore
 from trajectory_guard.core.result_text import is_brief
 from trajectory_guard.core.run import Run
+from trajectory_guard.core.steps import Delivered
 from trajectory_guard.core.tools import is_communication, is_handoff, is_thinking
 from trajectory_guard.core.tracking import model_calls
 
@@ -59,15 +60,16 @@ class TrajectoryState:
             consists of the visits, None before the first visit has ended.
         model_calls: the newest model calls by label of the run, of runs without a tool step since.
         handed_at: index of the newest step that handed the work over; -1 before the first.
-        idle_at: index of the newest step before which an agent had answered without anything new; -1 before it.
+        idle_at: index of the newest step before which an agent had answered without anything new; spoke_at: without
+            more than new words; -1 before it.
         worked_at: index of the newest step since the first hand-over that brought something new, other than by handing
             over; -1 before it. work: digests of the newest such calls with their results, those of all runs.
     """
 
     __slots__ = (
         "capacity", "current", "denied", "episodes", "evicted_runs", "handed_at", "idle_at", "index", "model_calls",
-        "noise", "nudges", "recoveries", "relay", "restarts", "runs", "step_ids", "trajectory_id", "turns", "twice",
-        "visit", "work", "worked_at",
+        "noise", "nudges", "recoveries", "relay", "restarts", "runs", "spoke_at", "step_ids", "trajectory_id", "turns",
+        "twice", "visit", "work", "worked_at",
     )  # fmt: skip
 
     def __init__(self, trajectory_id: str, capacity: int) -> None:
@@ -84,7 +86,7 @@ class TrajectoryState:
         self.visit: Visit | None = None
         self.relay: Run | None = None
         self.model_calls: dict[str, model_calls.Newest] = {}
-        self.worked_at = self.handed_at = self.idle_at = -1
+        self.worked_at = self.handed_at = self.idle_at = self.spoke_at = -1
         self.work: tuple[str, ...] = ()
         self.twice = False
 
@@ -128,16 +130,19 @@ class TrajectoryState:
         self.work = (*[one for one in self.work if one != work], work)[-_MAX_WORK:]
         return not known
 
-    def note_delivery(self, *, brings: bool) -> None:
-        """Record that an agent brings something back, or nothing, before the next step hands the work over."""
-        if brings:
+    def note_delivery(self, brings: Delivered) -> None:
+        """Record what an agent brings back before the next step hands the work over."""
+        if brings is Delivered.RESULT:
             self.worked_at = self.index
+        elif brings is Delivered.WORDS:
+            self.spoke_at = self.index
         else:
             self.idle_at = self.index
 
     def keep_deliveries_of(self, before: TrajectoryState) -> None:
         """Keep what agents had brought back before the first step, from a state without steps."""
-        self.worked_at, self.idle_at = max(self.worked_at, before.worked_at), max(self.idle_at, before.idle_at)
+        for name in ("idle_at", "spoke_at", "worked_at"):
+            setattr(self, name, max(getattr(self, name), getattr(before, name)))
 
     def keep_runs_of(self, other: TrajectoryState) -> None:
         """Keep the runs of another state of this trajectory that this one does not have, as the oldest ones."""
@@ -160,7 +165,7 @@ class TrajectoryState:
             self.step_ids.append(newer.step_ids[at])
         self.work = (*[one for one in self.work if one not in newer.work], *newer.work)[-_MAX_WORK:]
         self.twice = self.twice or newer.twice
-        for name in ("handed_at", "idle_at", "worked_at"):
+        for name in ("handed_at", "idle_at", "spoke_at", "worked_at"):
             if getattr(newer, name) >= 0:
                 setattr(self, name, self.index + getattr(newer, name))
         visit = newer.visit
@@ -242,6 +247,8 @@ class TrajectoryState:
             plain["handed"] = [self.worked_at, self.handed_at, *self.work]
         if self.idle_at >= 0:
             plain["idle"] = self.idle_at
+        if self.spoke_at >= 0:
+            plain["spoke"] = self.spoke_at
         if self.twice:
             plain["twice"] = True
         calls = {label: model_calls.to_plain(one) for label, one in self.model_calls.items() if only in (None, label)}
@@ -287,7 +294,7 @@ class TrajectoryState:
         state.current = plain["current"]
         state.worked_at, state.handed_at, *work = plain.get("handed", (-1, -1))
         state.work = tuple(work)
-        state.idle_at = plain.get("idle", -1)
+        state.idle_at, state.spoke_at = plain.get("idle", -1), plain.get("spoke", -1)
         state.twice = plain.get("twice", False)
         if plain["visit"] is not None:
             state.visit = Visit.from_plain(plain["visit"])

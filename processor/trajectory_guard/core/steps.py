@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Any, Final, Literal, NamedTuple
 
 
@@ -88,6 +88,17 @@ class ModelTokens(NamedTuple):
 
 HANDOFF_SUFFIX: Final = ".handoff"
 """Suffix of the dialect of a step that stands for a hand-off without a tool."""
+
+
+class Delivered(IntEnum):
+    """What comes back with a hand-over."""
+
+    NOTHING = 0
+    """Nothing that was not said before."""
+    WORDS = 1
+    """New words, which may be work, or one more reason to pass it on."""
+    RESULT = 2
+    """Something new: a fact, a name, an answer."""
 
 
 class Usage(NamedTuple):

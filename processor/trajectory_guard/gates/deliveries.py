@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from trajectory_guard.core.delivery import MAX_CHARS, brings_something, states_facts
+from trajectory_guard.core.delivery import MAX_CHARS, delivered, states_facts
 from trajectory_guard.core.result_text import values_of
-from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.steps import Delivered, StepRecord
 from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.tools import is_handoff
 from trajectory_guard.gates.messages import (
@@ -29,16 +29,16 @@ _LEAST_ANSWERS: Final = 2
 _MAX_GIVEN_CHARS: Final = 65_536
 
 
-def deliveries(messages: Sequence[Any], steps: Sequence[StepRecord]) -> dict[str, bool]:
-    """Whether hand-overs bring something, by step id, where an agent has answered before or says something beside it.
+def deliveries(messages: Sequence[Any], steps: Sequence[StepRecord]) -> dict[str, Delivered]:
+    """What hand-overs bring, by step id, where an agent has answered before or says something beside it.
 
     A hand-over about whose agent the messages show nothing has no entry.
     """
     wanted = {step.step_id for step in steps if is_handoff(step.tool_name)}
-    found: dict[str, bool] = {}
+    found: dict[str, Delivered] = {}
     for position in range(len(messages) - 1, -1, -1) if wanted else ():
         ids = wanted.intersection(step_id_of(messages[position], call) for call in _handoffs(messages[position]))
-        brings = _delivers(messages, position) if ids else None
+        brings = _delivered(messages, position) if ids else None
         if brings is not None:
             found.update(dict.fromkeys(ids, brings))
         wanted -= ids
@@ -52,7 +52,7 @@ def note_said(board: FlagBoard, trajectory: str, run: str, messages: Sequence[An
     if not messages or is_tool_message(messages[-1]):
         return
     if is_answer(messages[-1]):
-        board.note_delivery(trajectory, _delivers(messages, len(messages)))
+        board.note_delivery(trajectory, _delivered(messages, len(messages)))
     if _states_facts(messages):
         board.note_new_version(trajectory, run)
 
@@ -82,8 +82,8 @@ def _is_said(message: Any) -> bool:
     return (is_answer(message) or getattr(message, "type", None) == "system") and not is_guard_message(message)
 
 
-def _delivers(messages: Sequence[Any], position: int) -> bool | None:
-    """Whether the hand-over at ``position`` (or the one to come, behind the last message) brings something.
+def _delivered(messages: Sequence[Any], position: int) -> Delivered | None:
+    """What the hand-over at ``position`` (or the one to come, behind the last message) brings.
 
     None if the agent has said nothing, or nobody had handed over to it.
     """
@@ -99,7 +99,7 @@ def _delivers(messages: Sequence[Any], position: int) -> bool | None:
     request = _text(messages[asked]) if was_asked else ""
     start = max(0, position - _MAX_COMPARED)
     before = [_text(one) for one in messages[start : asked if asked >= 0 else first] if _counts(one)]
-    return brings_something(answer, remark, request, before, _names_in(messages[start : position + 1]))
+    return delivered(answer, remark, request, before, _names_in(messages[start : position + 1]))
 
 
 def _first_of(messages: Sequence[Any], end: int, belongs: Callable[[Any], bool]) -> int:
