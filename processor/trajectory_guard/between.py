@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _MAX_HEARD: Final = 64
 """Texts that a trajectory remembers: an agent that says one of them again has said nothing new."""
 _MAX_PLACES: Final = 64
+_MAX_STATES: Final = 8
 
 
 class Given:
@@ -30,9 +31,10 @@ class Given:
         heard: digests of what agents and persons have said, newest last.
         stops: how often agents were stopped at each place since the loop between them was to stop; stopped_in: the user
             turn in which they were.
+        states: digest of what the state of a graph held beside the messages, by the instance of the graph.
     """
 
-    __slots__ = ("goes_on", "heard", "newest", "reader", "stopped_in", "stops")
+    __slots__ = ("goes_on", "heard", "newest", "reader", "states", "stopped_in", "stops")
 
     def __init__(self) -> None:
         self.reader = self.newest = ""
@@ -40,6 +42,19 @@ class Given:
         self.heard: tuple[str, ...] = ()
         self.stops: dict[str, int] = {}
         self.stopped_in = ""
+        self.states: dict[str, str] = {}
+
+    def note_state(self, state: TrajectoryState, run: str, digest: str) -> None:
+        """Record the state of the graph around the agents: another one than before shows work of theirs, or new tasks.
+
+        Parameters:
+            run: label of the run of the gate that stands in that graph.
+        """
+        instance = graph_instance(run)
+        before = self.states.pop(instance, digest)
+        self.states = {**dict(list(self.states.items())[1 - _MAX_STATES :]), instance: digest}
+        if before != digest and state.visit is not None:
+            state.visit = state.visit._replace(spoke=True)
 
     def note_stop(self, run: str, path: str) -> None:
         """Record that the agent of a run was stopped. ``path``: as for ``flag_for_gate``."""

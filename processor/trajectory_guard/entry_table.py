@@ -16,6 +16,7 @@ from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
 from trajectory_guard.core.recall import NOT_MADE, KnownCall, recall
 from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.steps import Delivered
+from trajectory_guard.core.tracking.scope import graph_instance
 from trajectory_guard.core.tracking.tables import NameTable
 from trajectory_guard.entries import Entry
 from trajectory_guard.forking import after_fork
@@ -125,6 +126,17 @@ class EntryTable:
         if (entry := self.find(trajectory_id)) is not None:
             with entry.lock:
                 entry.given.note_stop(run, path)
+
+    @looks_again
+    def note_state(self, trajectory_id: str, run: str, read: Callable[[], str]) -> None:
+        """Record the state of a graph around agents, see ``Given.note_state``; it is not read where there are none."""
+        entry = self.find(trajectory_id)
+        if entry is not None and (visit := entry.state.visit) is not None and entry.state.relay is not None:
+            if graph_instance(visit.run) == graph_instance(run):
+                return  # the agent's own graph
+            digest = read()
+            with entry.lock:
+                entry.given.note_state(entry.state, run, digest)
 
     def forget_stops(self, trajectory_id: str) -> None:
         """Forget at which places agents were stopped: the graph goes on elsewhere, as it was told to."""

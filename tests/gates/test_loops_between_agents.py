@@ -386,3 +386,38 @@ def test_the_node_that_a_stop_leads_to_may_be_an_agent() -> None:
     graph = apply_guard(builder, board=new_board(), on_stop="summary").compile()
     messages = graph.invoke({"messages": [HumanMessage("Go.")]}, LIMIT)["messages"]
     assert [one.name for one in messages if one.type == "ai" and not one.tool_calls][-1] == "summary"
+
+
+class Desk(MessagesState):
+    todo: list[Any]
+
+
+class Shy(list[Any]):
+    def __getitem__(self, at: Any) -> Any:
+        raise RuntimeError("nobody may look at it")
+
+
+def with_todo(next_todo: Callable[[Any], Any], todo: Any) -> str:
+    """The same agents around a list of the application's own, which the messages do not show."""
+    builder = StateGraph(Desk)
+    for name, agent in writer_and_critic(same)().items():
+        builder.add_node(name, agent)
+    builder.add_node("next", lambda state: {"todo": next_todo(state["todo"])})
+    builder.add_edge(START, "writer")
+    builder.add_edge("writer", "critic")
+    builder.add_edge("critic", "next")
+    builder.add_conditional_edges("next", lambda state: "writer" if len(state["todo"]) else END, ["writer", END])
+    state = {"messages": [HumanMessage("Write them.")], "todo": todo}
+    return outline(apply_guard(builder, board=new_board()).compile().invoke(state, LIMIT)["messages"])
+
+
+def test_work_that_the_state_of_the_graph_shows_is_work() -> None:
+    items = [f"item {number}" for number in range(20)]
+    seen = with_todo(lambda todo: todo[1:], items)
+    assert "S" not in seen
+    assert seen.count("t") >= 2 * len(items)
+
+
+@pytest.mark.parametrize("todo", [["one item"], Shy(["one item"])], ids=["stays", "fails to be looked at"])
+def test_a_state_that_stays_shows_no_work(todo: Any) -> None:
+    assert with_todo(lambda _: todo, todo).endswith("S")

@@ -236,6 +236,7 @@ def _guardable(builder: Builder, nested: Nested) -> bool:
 def _install(graph: Compiled, way: Way, gate: GraphGate, nested: Nested) -> None:
     """Put the gate before the agents of a graph, and others into its sub-graphs."""
     own, decisions = gate.writing_to(graph.channels.get(gate.messages_key)), OpenDecisions()
+    own.around_agents = bool(sub_graphs(graph.builder))
     own.witness = gate.keeps_cursor and all(isinstance(graph.nodes[name].bound, ToolNode) for name in way.tools)
     for name, node in graph.nodes.items():
         guarded = _with_guarded_sub_graph(node, nested, entered_guarded=bool(way.agents))

@@ -49,10 +49,11 @@ from trajectory_guard.gates.messages import (
     turn_of,
     with_shown,
 )
+from trajectory_guard.gates.own_keys import guard_channels
 from trajectory_guard.gates.plain_messages import PlainMessages
 from trajectory_guard.gates.quality import has_advice
 from trajectory_guard.gates.refusal import RefusalRules
-from trajectory_guard.gates.state_of import StateOf, read_state
+from trajectory_guard.gates.state_of import StateOf, read_state, sketch
 from trajectory_guard.gates.status import note_status
 from trajectory_guard.store import FlagBoard
 
@@ -90,6 +91,7 @@ class GraphGate:
 
     Attributes:
         witness: a gate of this graph stands before every tool call; see ``Boundaries.read``.
+        around_agents: nodes of this graph are graphs of their own.
     """
 
     def __init__(
@@ -111,11 +113,12 @@ class GraphGate:
         self.on_stop = on_stop
         self.nudge_role = nudge_role
         self.messages_key = messages_key
+        self._not_sketched = frozenset({messages_key, *guard_channels()})
         self._channel: Any = None
         self._form: Form | None = "whole" if whole_list else "new"
         self.state_of = state_of
         self.refuse = RefusalRules.of(refuse_pointless)
-        self.witness = False
+        self.witness = self.around_agents = False
 
     # --- the messages of the state -----------------------------------------------------------------------------
 
@@ -147,11 +150,22 @@ class GraphGate:
         """
         supplied = partial(read_state, self.state_of, state, self.gate.board) if self.state_of is not None else None
         path = path_of(config)
-        return self.gate.decide(
+        decision = self.gate.decide(
             as_messages(messages), status, thread_id_of(config),
             namespace=_namespace_in(path), path=path, peek=self.on_stop == "interrupt",
             read_state=supplied, witness=self.witness,
         )  # fmt: skip
+        if self.around_agents:
+            self._note_state(decision, state)
+        return decision
+
+    def _note_state(self, decision: GateDecision, state: Any) -> None:
+        """Record what the state holds beside the messages; a value of the application's may fail to be looked at."""
+        run = str(decision.status.get("run") or "")
+        try:
+            self.gate.board.note_state(decision.trajectory_id, run, partial(sketch, state, self._not_sketched))
+        except Exception:
+            self.gate.contain()
 
     def follow_branch(self, messages: Sequence[Any], status: Any, config: Mapping[str, Any]) -> None:
         """Before a decision, and before a model call without one: a checkpoint may be resumed once more.

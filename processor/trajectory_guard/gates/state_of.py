@@ -1,16 +1,22 @@
-"""The state that an application supplies beside the messages: a page, a board, an accessibility tree."""
+"""What a graph state holds beside the messages: what the application supplies of it, and a sketch of the rest."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final
 
 from trajectory_guard.containment import contain
-from trajectory_guard.core.fingerprints import canonical_bytes, digest64
+from trajectory_guard.core.fingerprints import canonical_bytes, digest64, text_digest
 from trajectory_guard.core.masking import state_hash
 from trajectory_guard.store import FlagBoard
 
+_MAX_SKETCHED: Final = 64
+_MAX_CHARS: Final = 256
+_NEWEST: Final = 2
+_STEPS_LEFT: Final = frozenset({"remaining_steps", "is_last_step"})
+"""Keys of LangGraph's own that change at every step."""
 StateOf = Callable[[Any], Any]
 """From the graph state to the state of the world after the tool calls: text, bytes or a JSON value; None if unknown."""
 
@@ -56,3 +62,30 @@ def fingerprint(value: Any) -> str | None:
     if not isinstance(value, (dict, list, tuple, int, float, bool)):
         raise TypeError(f"state_of must return text, bytes, a JSON value or None, got {type(value).__name__}")
     return state_hash(canonical_bytes(value).decode("utf-8", "replace"))
+
+
+def sketch(state: Any, left_out: Collection[str]) -> str:
+    """Digest of sizes, ends and newest parts of what a graph state holds, at a cost that its size does not change.
+
+    >>> before = sketch({"todo": ["a", "b"], "messages": [1]}, {"messages"})
+    >>> before == sketch({"todo": ["a", "b"], "messages": [1, 2]}, {"messages"}), before == sketch({"todo": ["a"]}, ())
+    (True, False)
+    """
+    held = state if isinstance(state, Mapping) else getattr(state, "__dict__", {})
+    kept = [(key, value) for key, value in islice(held.items(), _MAX_SKETCHED) if key not in left_out]
+    return text_digest(repr([(key, _sketched(value, 2)) for key, value in kept if key not in _STEPS_LEFT]))
+
+
+def _sketched(value: Any, depth: int) -> Any:
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, (str, bytes)):
+        return len(value), value[:_MAX_CHARS], value[-_MAX_CHARS:]
+    if depth and isinstance(value, Mapping):
+        newest = islice(reversed(value), _NEWEST) if isinstance(value, dict) else ()
+        return len(value), [(str(key)[:_MAX_CHARS], _sketched(value[key], depth - 1)) for key in newest]
+    if depth and isinstance(value, Sequence):
+        return len(value), [_sketched(one, depth - 1) for one in value[-_NEWEST:]]
+    if depth and hasattr(value, "__dict__"):
+        return type(value).__name__, _sketched(value.__dict__, depth - 1)
+    return type(value).__name__, len(value) if hasattr(value, "__len__") else 0
