@@ -198,14 +198,16 @@ def asked(scorer: RequestScorer, name: str, after: int | None = None) -> dict[st
 
 
 def root(conversation: str = "conv") -> Any:
-    return agent("root", "bob", conversation, at=500.0)
+    return agent("root", "bob", conversation, at=500.0, parent="request")
 
 
 def sibling(conversation: str = "conv") -> Any:
     return span("chat", {"gen_ai.operation.name": "chat", "gen_ai.conversation.id": conversation}, at=95.0)
 
 
-@pytest.mark.parametrize("names_it", [root, sibling], ids=["the root that ends last", "another span of the trace"])
+@pytest.mark.parametrize(
+    "names_it", [root, sibling], ids=["the agent span that ends last", "another span of the trace"]
+)
 def test_a_long_run_keeps_its_ordinals_when_its_conversation_becomes_known(names_it: Any) -> None:
     scorer = new_scorer(reorder_steps=8)
     where = {"conversation": None, "parent": "root"}

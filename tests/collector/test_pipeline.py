@@ -199,7 +199,10 @@ def of_kind(backend: Backend, level: str) -> int:
 def state(scorer: RequestScorer, name: str = "c") -> tuple[Any, ...]:
     found = scorer.registry.find(name)
     assert found is not None
-    current = [verdict.step_index if verdict is not None else None for verdict in found.current]
+    current = [
+        verdict.step_index if verdict is not None else None
+        for verdict in (found.current.last, found.current.nudge, found.current.stop)
+    ]
     return found.steps, found.score, found.episode, found.nudges, current
 
 

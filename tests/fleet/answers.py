@@ -45,7 +45,7 @@ def answer(find: Find, name: str, after: int | None, hands: int | None, mode: st
     """An answer as gates act on it: of trajectories on which nothing stands the numbers do not matter."""
     found = find(name)
     plain = flag_reply(name, found, after, hands, mode=mode, max_score=5.0)
-    if found is None or (found.by_hand, found.current.nudge, found.current.stop) == (None, None, None):
+    if found is None or not (found.by_hand or found.current.stands(found.ended)):
         return {key: value for key, value in plain.items() if key not in NUMBERS}
     if "spent" in plain:  # prices are looked up beside the evaluation, and are not known yet after a restart
         plain["spent"].pop("cost_usd")

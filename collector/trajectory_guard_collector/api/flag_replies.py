@@ -11,8 +11,9 @@ from trajectory_guard.by_hand import RULE, HandFlag
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
+from trajectory_guard_collector.scoring.current import CurrentVerdicts, RunVerdicts, newest_of
 from trajectory_guard_collector.scoring.items import Key
-from trajectory_guard_collector.scoring.trajectory import CurrentVerdicts, Trajectory
+from trajectory_guard_collector.scoring.trajectory import Trajectory
 from trajectory_guard_collector.tenants import tenant_of
 
 _PREFIX: Final = "resource."
@@ -26,6 +27,7 @@ class FlagState(NamedTuple):
         key: tenant and id.
         steps, score, episode, nudges: values after its newest step.
         current: the verdicts to act on; by_hand: the flag that a person raised, None if none stands.
+        ended: ids of the traces whose root span has ended.
     """
 
     key: Key
@@ -35,11 +37,12 @@ class FlagState(NamedTuple):
     nudges: int
     current: CurrentVerdicts
     by_hand: HandFlag | None
+    ended: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, one: Trajectory) -> FlagState:
         """The state of a trajectory of this process."""
-        return cls(one.key, one.steps, one.score, one.episode, one.nudges, one.current, one.by_hand)
+        return cls(one.key, one.steps, one.score, one.episode, one.nudges, one.current, one.by_hand, one.ended)
 
 
 def tenant_asked(query: Mapping[str, str], separate_by: Sequence[str]) -> str | None:
@@ -64,8 +67,9 @@ def unsent_by(query: Mapping[str, str], separate_by: Sequence[str]) -> list[str]
 
 
 def flag_reply(
-    name: str, trajectory: FlagState | None, after: int | None, hands: int | None, *, mode: str, max_score: float
-) -> dict[str, Any]:
+    name: str, trajectory: FlagState | None, after: int | None, hands: int | None, *, mode: str, max_score: float,
+    agent: str | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """The flag of a trajectory, in the form of the JSON reply.
 
     Parameters:
@@ -74,10 +78,12 @@ def flag_reply(
         after: index of the step acted on last; None asks for the intervention that is due now.
         hands: ordinal of the flag by hand that was acted on last; None asks for the one that stands now.
         mode: ``guard.mode``, which limits the level; max_score: the score at which health is 0.
+        agent: the flag of this agent is asked for; None asks for that of the agent that acted last.
     """
     if trajectory is None:
         return {"trajectory_id": name, "known": False, "level": Level.OBSERVE.value, "score": 0.0, "health": 1.0}
-    verdict = _due(trajectory.current, _known_after(trajectory, after), mode)
+    standing = trajectory.current.standing(agent, trajectory.ended)
+    verdict = _due(standing, _known_after(trajectory, after), mode)
     level = verdict.level if verdict is not None else Level.OBSERVE
     hand = _hand(trajectory.by_hand, hands, level, mode)
     finding = _raised(trajectory, hand) if hand is not None else _finding(verdict) if verdict is not None else {}
@@ -100,17 +106,20 @@ def _known_after(trajectory: FlagState, after: int | None) -> int | None:
     It was evicted meanwhile, the collector restarted without storage, its steps moved to a conversation, or turned out
     to be second records of one call. A nudge given twice is better than a stop that nobody sees.
     """
-    newest = max((one.step_index for one in trajectory.current if one is not None), default=-1)
+    standing = (trajectory.current.nudge, trajectory.current.stop)
+    newest = max((one.step_index for one in standing if one is not None), default=-1)
     return -1 if after is not None and after >= max(trajectory.steps, newest + 1) else after
 
 
-def _due(current: CurrentVerdicts, after: int | None, mode: str) -> Verdict | None:
+def _due(standing: Sequence[RunVerdicts], after: int | None, mode: str) -> Verdict | None:
     """The verdict to act on: ``guard.mode`` allows nudges and stops, nudges only, or nothing, as in process."""
-    nudge = current.nudge if mode != "observe" else None
-    stop = current.stop if mode == "enforce" else None
+    nudges = [one.nudge for one in standing if one.nudge is not None and mode != "observe"]
+    stops = [one.stop for one in standing if one.stop is not None and mode == "enforce"]
     if after is None:
-        return stop or nudge
-    return next((one for one in (nudge, stop) if one is not None and one.step_index > after), None)
+        return newest_of(stops) or newest_of(nudges)
+    return newest_of([one for one in nudges if one.step_index > after]) or newest_of(
+        [one for one in stops if one.step_index > after]
+    )
 
 
 def _hand(hand: HandFlag | None, acted_on: int | None, level: Level, mode: str) -> HandFlag | None:

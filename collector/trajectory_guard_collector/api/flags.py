@@ -239,7 +239,10 @@ class FlagService:
                 more["ambiguous"] = str(error)
             if error.is_of_another:
                 self._log_another_tenant(request.query_params)
-        reply = flag_reply(name, found, after, hands, mode=self._guard.mode, max_score=self._guard.max_score)
+        agent = request.query_params.get("only_agent")
+        reply = flag_reply(
+            name, found, after, hands, mode=self._guard.mode, max_score=self._guard.max_score, agent=agent
+        )
         return self._reply({**reply, **more, "budget": self._budgets(name, request.query_params)}, 200)
 
     def _find(self, request: Request, name: str) -> FlagState:

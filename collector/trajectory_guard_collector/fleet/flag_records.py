@@ -18,7 +18,7 @@ from trajectory_guard_collector.scoring.items import Key
 from trajectory_guard_collector.scoring.trajectory import Trajectory
 from trajectory_guard_collector.state.codec import current_of, hand_of, plain_current, plain_hand
 
-FLAG_VERSION: Final = 1
+FLAG_VERSION: Final = 2
 _NUMBERS: Final = ("steps", "score", "episode", "nudges")
 RENEWALS: Final = 4
 """A record is renewed after this share of the idle time after which readers forget it."""
@@ -47,7 +47,8 @@ class FlagRecord(NamedTuple):
         numbers = {name: plain[name] for name in _NUMBERS}
         if not all(isinstance(one, (int, float)) for one in numbers.values()):
             raise TypeError(f"{', '.join(_NUMBERS)}: not all of them are numbers")
-        return FlagState(self.key, current=current_of(plain["current"]), by_hand=hand_of(plain["by_hand"]), **numbers)
+        current, hand = current_of(plain["current"]), hand_of(plain["by_hand"])
+        return FlagState(self.key, current=current, by_hand=hand, ended=tuple(plain["ended"]), **numbers)
 
 
 def flag_record_of(data: bytes) -> FlagRecord:
@@ -79,6 +80,7 @@ def flag_content(trajectory: Trajectory, names: Iterable[str]) -> dict[str, Any]
         **_common(trajectory.key, names),
         **{name: getattr(trajectory, name) for name in _NUMBERS},
         "current": plain_current(trajectory.current._replace(last=None)),
+        "ended": trajectory.ended,
         "by_hand": plain_hand(trajectory.by_hand),
         "gone": False,
     }
@@ -115,8 +117,8 @@ class FlagWriter:
             content, known = {**_common(one.key, ()), "gone": True}, ""
         else:
             content = flag_content(trajectory, one.aliases)
-            stands = content["current"] or content["by_hand"]
-            known = digest(content if stands else {**content, **dict.fromkeys(_NUMBERS)})
+            stands = content["by_hand"] or trajectory.current.stands(trajectory.ended)
+            known = digest(content if stands else {**content, **dict.fromkeys((*_NUMBERS, "current", "ended"))})
         if not one.again and known == one.flagged and now - one.flagged_s < self._renew_s:
             return
         data = to_bytes({**content, "revision": one.revision})

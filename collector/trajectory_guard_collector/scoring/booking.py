@@ -189,6 +189,10 @@ class BookedOperations(Operations):
         """See ``Operations``."""
         self._trajectories.name(key, names)
 
+    def end(self, key: Key, trace_id: str) -> None:
+        """See ``Operations``."""
+        self._trajectories.end(key, trace_id)
+
     def _book(self, item: Item, key: Key | None) -> None:
         if isinstance(item, UsageItem) and item.call is not None and key is not None:
             self._bookings.put(item, item.call, key)

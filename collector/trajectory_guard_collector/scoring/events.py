@@ -56,7 +56,7 @@ def publish(trajectory: Trajectory, item: StepItem, counts: ScoringCounts) -> li
         if verdict.evidence is Evidence.FINGERPRINT:
             counts.fingerprinted(item.service)
     trajectory.describe(item)
-    trajectory.current = trajectory.current.after_item(verdict)
+    trajectory.current = trajectory.current.after_item(item)
     recovery = _recovered(trajectory, item, verdict, counts) if verdict.recovered else None
     finding = None
     if verdict.detections:

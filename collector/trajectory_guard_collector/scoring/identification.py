@@ -2,7 +2,7 @@
 
 A span names its conversation, agent and run itself, or a span above it does, which may arrive later, or another span of
 its trace. This module decides to which trajectory each step and each model call belongs, and revises the decision as
-more spans arrive. It knows nothing of the steps' evaluation: it calls six operations (``Operations``), which the
+more spans arrive. It knows nothing of the steps' evaluation: it calls seven operations (``Operations``), which the
 trajectories of this process carry out, or which are sent to the process that holds them (``scoring.operations``).
 """
 
@@ -59,7 +59,7 @@ _KEPT_BYTES: Final = 16_384
 
 
 class Operations(Protocol):
-    """The six operations on trajectories that identification calls."""
+    """The seven operations on trajectories that identification calls."""
 
     def known(self, span: bytes) -> Item | None:
         """The item of a span (trace id and span id) that was added before and can still be put in order."""
@@ -80,6 +80,9 @@ class Operations(Protocol):
 
     def name(self, key: Key, names: Iterable[str]) -> None:
         """Register further names of a trajectory."""
+
+    def end(self, key: Key, trace_id: str) -> None:
+        """The root span of a trace has ended, whose newest step is in this trajectory: a request is over."""
 
 
 class Identifier:
@@ -113,6 +116,7 @@ class Identifier:
         self._counts = counts
         self._reads_calls = reads_calls
         self._throttled = ThrottledLog(_log)
+        self._roots: list[Trace] = []
         self.traces = TraceTable(limits.max_traces, limits.max_spans_per_trace, limits.max_traces_mib * _MIB)
 
     def identifying(self, parsed: ParsedRequest) -> Generator[None, None, None]:
@@ -132,6 +136,9 @@ class Identifier:
         for trace, span_id in arrived:
             self._ancestor_arrived(trace, span_id)
             yield
+        for trace in self._roots:
+            self._end(trace)
+        self._roots.clear()
 
     def session_of(self, item: StepItem) -> str | None:
         """The session Langfuse puts a step into, as far as is known by now; None if it has none.
@@ -165,6 +172,8 @@ class Identifier:
             if known is None:
                 early.add(trace_id, span_id, parent_id)
             else:
+                if not parent_id:
+                    self._roots.append(known)
                 self.traces.remember(known, span_id, SpanNode(parent_id))
                 if known.waiting and span_id in known.waiting:
                     arrived.append((known, span_id))
@@ -218,6 +227,8 @@ class Identifier:
             return
         usage = model_usage(view, table, known)
         if usage is None:
+            if not agent_span.parent_id:  # a call that is a root says nothing of the request
+                self._roots.append(trace)
             return
         tenant = agent_span.origin.tenant
         above, missing = trace.ancestors(agent_span.parent_id)
@@ -312,6 +323,10 @@ class Identifier:
             trace.key = key
             others = all_conversation_ids(view.attributes, self._table) if view is not None else ()
             self._operations.name(key, (key[1], trace.id.hex(), *others))
+
+    def _end(self, trace: Trace) -> None:
+        if trace.key is not None:
+            self._operations.end(trace.key, trace.id.hex())
 
     def _by_trace(self, trace: Trace, span: SpanView) -> str:
         return trace.conversation or span.trace_id

@@ -37,6 +37,7 @@ class OperationKind(str, Enum):
     REMOVE = "remove"
     REFRESH = "refresh"
     NAME = "name"
+    END = "end"
     RAISE = "raise"
     CLEAR = "clear"
 
@@ -52,8 +53,8 @@ class Operation(NamedTuple):
         kind: its kind.
         key: tenant and id of the trajectory.
         content: the item in plain form (add), the span (remove), the span and the step's identity, or the model call,
-            in plain form (refresh), the names (name), an id, and the flag that a person raised or the reason to clear
-            all flags (raise, clear).
+            in plain form (refresh), the names (name), the id of the trace (end), an id, and the flag that a person
+            raised or the reason to clear all flags (raise, clear).
     """
 
     kind: OperationKind
@@ -151,6 +152,10 @@ class OperationLog(Operations):
         """See ``Operations``."""
         self._operations.append(Operation(OperationKind.NAME, key, list(names)))
 
+    def end(self, key: Key, trace_id: str) -> None:
+        """See ``Operations``."""
+        self._operations.append(Operation(OperationKind.END, key, trace_id))
+
 
 def _evict(item: Item) -> None:
     item.evicted = True
@@ -165,6 +170,8 @@ def apply(operation: Operation, target: Operations, dialects: Dialects) -> None:
     kind, key, content = operation
     if kind is OperationKind.NAME:
         target.name(key, [str(name) for name in content])
+    elif kind is OperationKind.END:
+        target.end(key, str(content))
     elif kind is OperationKind.ADD:
         target.add(item_of(content, dialects), key)
     elif kind is OperationKind.REMOVE:

@@ -176,11 +176,8 @@ class TrajectoryRegistry:
             self._dirty[trajectory.key] = trajectory
 
     def name(self, key: Key, names: Iterable[str]) -> None:
-        """Register further names for flag lookups of a trajectory.
-
-        A name of several trajectories, such as a trace around several conversations, or an id that several tenants use,
-        finds none of them.
-        """
+        """Register further names for flag lookups of a trajectory. A name of several trajectories, such as a trace
+        around several conversations, or an id that several tenants use, finds none of them."""
         for name in names:
             known = self._names.find(name)
             if known is not None and known[1] != key[1] == name:
@@ -188,6 +185,11 @@ class TrajectoryRegistry:
             if known is not None and known[1] == name != key[1]:
                 self._names.forget(name)
             self._names.learn(name, key)
+
+    def end(self, key: Key, trace_id: str) -> None:
+        """Record that the root span of a trace has ended."""
+        if (trajectory := self._all.get(key)) is not None:
+            trajectory.end_trace(trace_id)
 
     def rename(self, former: Key, key: Key) -> None:
         """Continue a trajectory under another key. Its single steps are moved one by one."""
@@ -207,9 +209,7 @@ class TrajectoryRegistry:
     def scoring(self, until: float = math.inf) -> Generator[None, None, list[LoopEvent]]:
         """Evaluate all steps that are due, new or invalidated, a few at a time. Returns the loop events to publish.
 
-        Parameters:
-            until: monotonic seconds after which further steps are left to ``catching_up``, unless they take too much
-                memory.
+        After ``until``, in monotonic seconds, further steps are left to ``catching_up`` if there is memory for them.
         """
         now = self._clock()
         for key in [key for pace in self._active for key in pace.reminders()]:
@@ -240,8 +240,7 @@ class TrajectoryRegistry:
     ) -> Generator[None, None, list[LoopEvent]]:
         """Evaluate the steps of a trajectory that are due, or those that there is time for."""
         events: list[LoopEvent] = []
-        evicted_runs = trajectory.evicted_runs
-        behind = False
+        behind, evicted_runs = False, trajectory.evicted_runs
         while trajectory.is_due(now):
             if time.monotonic() > until and self.kept_bytes <= self._limits.max_history_mib * _MIB:
                 behind = True

@@ -9,7 +9,6 @@ which invalidates the evaluations from there on, and they are replayed from the 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -21,6 +20,7 @@ from trajectory_guard.core.state import StateFormatError, TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED
 from trajectory_guard.core.tracking.scope import run_label
 from trajectory_guard.core.tracking.usage import UsageLedger
+from trajectory_guard_collector.scoring.current import NOTHING
 from trajectory_guard_collector.scoring.items import FIRST, EventKind, Item, Key, Order, StepItem, is_due, was_in_order
 from trajectory_guard_collector.scoring.published import Published
 from trajectory_guard_collector.scoring.seen import SAVED, SavedExtent, SeenSpans
@@ -31,43 +31,6 @@ _MAX_NAMES: Final = 8
 _MAX_EPISODES: Final = 16
 _NUMBER_CHARS: Final = 12
 _NO_TURNS: Final[dict[str, str]] = {}
-
-
-class CurrentVerdicts(NamedTuple):
-    """The newest verdict with a finding, with a nudge and with a stop; a recovery of their run ends the latter two."""
-
-    last: Verdict | None = None
-    nudge: Verdict | None = None
-    stop: Verdict | None = None
-
-    def after(self, verdicts: Iterable[Verdict | None]) -> CurrentVerdicts:
-        """The verdicts after further steps."""
-        current = self
-        for verdict in verdicts:
-            current = current.after_item(verdict)
-        return current
-
-    def after_item(self, verdict: Verdict | None) -> CurrentVerdicts:
-        """The verdicts after a further step; ``verdict``: None if it did not count."""
-        if verdict is None:
-            return self
-        current = self.after_recovery(verdict.run) if verdict.recovered else self
-        if not verdict.detections:
-            return current
-        if verdict.level is Level.STOP:
-            return current._replace(last=verdict, stop=verdict.with_certificate_of(current.stop))
-        if verdict.nudge is not None:
-            return current._replace(last=verdict, nudge=verdict)
-        return current._replace(last=verdict)
-
-    def after_recovery(self, run: str) -> CurrentVerdicts:
-        """The verdicts after a run has recovered."""
-        nudge = None if self.nudge is not None and self.nudge.run == run else self.nudge
-        stop = None if self.stop is not None and self.stop.run == run else self.stop
-        return self if (nudge, stop) == (self.nudge, self.stop) else self._replace(nudge=nudge, stop=stop)
-
-
-NOTHING: Final = CurrentVerdicts()
 
 
 @dataclass(slots=True)
@@ -100,6 +63,7 @@ class Trajectory:
         compacted: the same after the compacted items; revised: whether ``current`` has to be read again from there.
         by_hand: newest flag that a person raised, None if it was cleared; hands: number of those raised.
         services, agents: names seen last; trace_id: trace of the step evaluated last.
+        ended: ids of the traces whose root span has ended, the newest ones.
         steps, score, episode, nudges, level, evicted_runs: values after the newest step.
         last_used: clock in seconds; ``last_seen``: end of the newest step in seconds since the epoch.
     """
@@ -117,6 +81,7 @@ class Trajectory:
         self.services: tuple[str, ...] = ()
         self.agents: tuple[str, ...] = ()
         self.trace_id = ""
+        self.ended: tuple[str, ...] = ()
         self.level = Level.OBSERVE
         self.steps = self.episode = self.nudges = self.evicted_runs = 0
         self.score = 0.0
@@ -219,8 +184,8 @@ class Trajectory:
         self.base, other.base = other.base._replace(state=state.to_bytes()), None
         self.floor, self.seen, self.last_seen, self.trace_id = other.floor, other.seen, other.last_seen, other.trace_id
         self.services, self.agents, self.evicted_runs = other.services, other.agents, other.evicted_runs
-        verdicts = (old._replace(trajectory_id=self.key[1]) if old is not None else None for old in other.compacted)
-        self.current = self.compacted = CurrentVerdicts(*verdicts)
+        self.current = self.compacted = other.compacted.under(self.key[1])
+        self.ended = other.ended
         self.episodes, other.episodes = other.episodes, {}
         for item in other.items:  # evaluated again, they are published again under this name
             if isinstance(item, StepItem) and item.verdict is not None and (item.announced or item.recovered):
@@ -407,9 +372,13 @@ class Trajectory:
                 self.episodes[item.verdict.episode].compacted += 1  # type: ignore[union-attr]
             self.seen.append(item.span[-8:])
             self.floor = max(self.floor, item.order)
-        self.compacted = self.compacted.after(item.verdict for item in self.items[:count])
+        self.compacted = self.compacted.after(self.items[:count])
         self.evicted_items += self.items[:count]
         del self.items[:count]
+
+    def end_trace(self, trace_id: str) -> None:
+        """The root span of a trace has ended: what became due in it concerns no later request."""
+        self.ended, self.changed = _with(self.ended, trace_id), True
 
     def describe(self, item: StepItem) -> None:
         """Record service, agent and trace of a step."""
@@ -424,7 +393,7 @@ class Trajectory:
 
     def revise(self) -> None:
         """Compute the current verdicts again: a late step, or one that moved away, may have retracted a finding."""
-        self.current, self.revised = self.compacted.after(item.verdict for item in self.evaluated), False
+        self.current, self.revised = self.compacted.after(self.evaluated), False
 
     def published(self, episode: int) -> Published:
         """Publication state of an episode; evicts the oldest ones beyond ``_MAX_EPISODES``."""

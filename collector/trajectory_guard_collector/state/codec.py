@@ -14,10 +14,12 @@ import orjson
 
 from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.core.calls import CallRecord
+from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.tracking.tasks import Task
 from trajectory_guard.core.tracking.usage import Asked, UsageLedger
+from trajectory_guard_collector.scoring.current import CurrentVerdicts, RunVerdicts
 from trajectory_guard_collector.scoring.item_codec import (
     Dialects,
     ItemFormatError,
@@ -34,9 +36,9 @@ from trajectory_guard_collector.scoring.items import FIRST, Item, Key, Order
 from trajectory_guard_collector.scoring.published import Published
 from trajectory_guard_collector.scoring.registry import Attributes
 from trajectory_guard_collector.scoring.seen import SAVED, WIDTH, SavedExtent, SeenSpans
-from trajectory_guard_collector.scoring.trajectory import CurrentVerdicts, Snapshot, Trajectory
+from trajectory_guard_collector.scoring.trajectory import Snapshot, Trajectory
 
-FORMAT_VERSION: Final = 6
+FORMAT_VERSION: Final = 7
 """Before 6, two tenants could have one key: what was saved of one must not become a flag of the other."""
 _NO_DIALECTS: Final[Dialects] = {}
 _COUNTERS: Final = ("steps", "score", "episode", "nudges", "evicted_runs")
@@ -89,6 +91,7 @@ def plain_head(
         "floor": compacted[-1].order if compacted else _plain_order(trajectory.floor),
         "seen": seen[-SAVED * WIDTH :].hex(),
         "names": [trajectory.services, trajectory.agents, trajectory.trace_id],
+        "ended": trajectory.ended,
         "last_seen": trajectory.last_seen,
         "level": trajectory.level.value,
         "counters": [getattr(trajectory, name) for name in _COUNTERS],
@@ -139,6 +142,7 @@ def _from_plain(plain: dict[str, Any], dialects: Dialects) -> Trajectory:
     trajectory.seen = SeenSpans(SAVED, bytes.fromhex(plain["seen"]))
     services, agents, trajectory.trace_id = plain["names"]
     trajectory.services, trajectory.agents = tuple(services), tuple(agents)
+    trajectory.ended = tuple(plain["ended"])
     trajectory.last_seen, trajectory.level = plain["last_seen"], Level(plain["level"])
     for counter, value in zip(_COUNTERS, plain["counters"], strict=True):
         setattr(trajectory, counter, value)
@@ -172,12 +176,25 @@ def hand_of(plain: list[Any] | None) -> HandFlag | None:
 
 def plain_current(current: CurrentVerdicts) -> dict[str, Any]:
     """The verdicts that stand as JSON-able data."""
-    return {name: plain_verdict(verdict) for name, verdict in current._asdict().items() if verdict is not None}
+    runs = [[*one[:3], *(_plain_or_none(verdict) for verdict in one[3:])] for one in current.runs]
+    return {"last": _plain_or_none(current.last), "runs": runs}
 
 
 def current_of(plain: dict[str, Any]) -> CurrentVerdicts:
     """Read ``plain_current``."""
-    return CurrentVerdicts(**{name: verdict_of(verdict) for name, verdict in plain.items()})
+    runs = [
+        RunVerdicts(str(run), agent, str(trace_id), *(_verdict_or_none(one) for one in verdicts))
+        for run, agent, trace_id, *verdicts in plain["runs"]
+    ]
+    return CurrentVerdicts(_verdict_or_none(plain["last"]), tuple(runs))
+
+
+def _plain_or_none(verdict: Verdict | None) -> Any:
+    return plain_verdict(verdict) if verdict is not None else None
+
+
+def _verdict_or_none(plain: Any) -> Verdict | None:
+    return verdict_of(plain) if plain is not None else None
 
 
 def _plain_order(order: Order) -> Order | None:

@@ -1,0 +1,124 @@
+"""The verdicts of a trajectory that stand, by run: what an agent that asks for its flag is given."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from trajectory_guard.between import is_between
+from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.policy import Level
+from trajectory_guard_collector.scoring.items import Item, StepItem
+
+_MAX_RUNS: Final = 8
+
+
+class RunVerdicts(NamedTuple):
+    """What stands against one run.
+
+    Fields:
+        run: its label; agent: the name of its agent, None if no span names it.
+        trace_id: trace of its newest step.
+        nudge, stop: the newest verdict with a nudge, and with a stop.
+    """
+
+    run: str
+    agent: str | None = None
+    trace_id: str = ""
+    nudge: Verdict | None = None
+    stop: Verdict | None = None
+
+    @property
+    def turn(self) -> str:
+        """The user turn in its label; empty if it has none."""
+        return self.run.partition("/")[2]
+
+
+class CurrentVerdicts(NamedTuple):
+    """What stands against a trajectory. It follows from its steps in their order, on whatever process.
+
+    Fields:
+        last: the newest verdict with a finding.
+        runs: the runs that acted last, the newest at the end. A recovery of a run ends what stands against it.
+    """
+
+    last: Verdict | None = None
+    runs: tuple[RunVerdicts, ...] = ()
+
+    @property
+    def nudge(self) -> Verdict | None:
+        """The newest verdict with a nudge that stands against any run."""
+        return newest_of([one.nudge for one in self.runs if one.nudge is not None])
+
+    @property
+    def stop(self) -> Verdict | None:
+        """The newest stop that stands against any run."""
+        return newest_of([one.stop for one in self.runs if one.stop is not None])
+
+    def after(self, items: Iterable[Item]) -> CurrentVerdicts:
+        """The verdicts after further steps."""
+        current = self
+        for item in items:
+            if isinstance(item, StepItem):
+                current = current.after_item(item)
+        return current
+
+    def after_item(self, item: StepItem) -> CurrentVerdicts:
+        """The verdicts after a further step."""
+        verdict, step, trace_id = item.verdict, item.step, item.view.trace_id
+        if verdict is None:
+            return self
+        newest = self.runs[-1] if self.runs else RunVerdicts("")
+        if not (verdict.detections or verdict.recovered) and newest[:3] == (verdict.run, step.agent_id, trace_id):
+            return self  # as most steps
+        current = self.after_recovery(verdict.run) if verdict.recovered else self
+        run = next((one for one in current.runs if one.run == verdict.run), RunVerdicts(verdict.run))
+        run = run._replace(agent=None if is_between(verdict.run) else step.agent_id, trace_id=trace_id)
+        if verdict.detections and verdict.level is Level.STOP:
+            run = run._replace(stop=verdict.with_certificate_of(run.stop))
+        elif verdict.detections and verdict.nudge is not None:
+            run = run._replace(nudge=verdict)
+        others = [one for one in current.runs if one.run != verdict.run]
+        if len(others) == _MAX_RUNS:  # one against which nothing stands goes first
+            others.remove(next((one for one in others if one.nudge is None is one.stop), others[0]))
+        return CurrentVerdicts(verdict if verdict.detections else current.last, (*others, run))
+
+    def after_recovery(self, run: str) -> CurrentVerdicts:
+        """The verdicts after a run has recovered."""
+        if all(one.run != run or one.nudge is None is one.stop for one in self.runs):
+            return self
+        runs = [one._replace(nudge=None, stop=None) if one.run == run else one for one in self.runs]
+        return self._replace(runs=tuple(runs))
+
+    def under(self, trajectory_id: str) -> CurrentVerdicts:
+        """The same verdicts under another name of the trajectory."""
+
+        def renamed(verdict: Verdict | None) -> Verdict | None:
+            return verdict._replace(trajectory_id=trajectory_id) if verdict is not None else None
+
+        runs = [one._replace(nudge=renamed(one.nudge), stop=renamed(one.stop)) for one in self.runs]
+        return CurrentVerdicts(renamed(self.last), tuple(runs))
+
+    def stands(self, ended: Collection[str]) -> bool:
+        """Whether anything stands against a run, other than in traces that have ended."""
+        return any(one.trace_id not in ended and (one.nudge or one.stop) is not None for one in self.runs)
+
+    def standing(self, agent: str | None, ended: Collection[str]) -> list[RunVerdicts]:
+        """What concerns an agent that asks now: its newest run, and the loop between agents of the same user turn.
+
+        Parameters:
+            agent: its name; None asks for the run that acted last, of whatever agent.
+            ended: ids of the traces whose root span has ended: what became due in them concerns no later request.
+        """
+        own = [one for one in self.runs if not is_between(one.run) and agent in (None, one.agent)]
+        between = [one for one in self.runs if is_between(one.run)]
+        found = own[-1:] + [one for one in between[-1:] if not own or one.turn in ("", own[-1].turn)]
+        return [one for one in found if one.trace_id not in ended]
+
+
+def newest_of(verdicts: Sequence[Verdict]) -> Verdict | None:
+    """The verdict on the newest step; None of none."""
+    return max(verdicts, key=lambda one: one.step_index, default=None)
+
+
+NOTHING: Final = CurrentVerdicts()
