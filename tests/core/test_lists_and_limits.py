@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -264,11 +265,23 @@ def test_empty_pages_on_the_way_are_left_alone(name: str) -> None:
     assert nudged(evaluate(steps(_way(name, 25)))) is None
 
 
-@pytest.mark.parametrize("name", ["pages", "offset beside a table", "an opaque cursor", "hours of a day"])
-def test_empty_pages_without_an_end_are_stopped_in_the_end(name: str) -> None:
-    verdicts = evaluate(steps(_way(name, 120)))
+@pytest.mark.parametrize(
+    ("name", "first_stop"),
+    [("pages", 30), ("offset beside a table", 30), ("an opaque cursor", 30), ("hours of a day", 120)],
+)
+def test_empty_pages_without_an_end_are_stopped_in_the_end(name: str, first_stop: int) -> None:
+    verdicts = evaluate(steps(_way(name, first_stop + 90)))
     assert (nudged(verdicts) or 0) >= 25
-    assert (stopped(verdicts) or 0) >= 30
+    assert (stopped(verdicts) or 0) >= first_stop
+
+
+@pytest.mark.parametrize("answer", ["[]", "No events on this day.", "Keine Termine"])
+@pytest.mark.parametrize("written", ["%Y-%m-%d", "%Y-%m-%dT%H:00", "SN-%j7919"])
+def test_a_look_up_for_each_day_that_finds_nothing_is_not_stopped(written: str, answer: str) -> None:
+    """A year may have more empty days than a list has empty pages, however the days are written."""
+    first = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    days = [(first + timedelta(days=at)).strftime(written) for at in range(110)]
+    assert stopped(evaluate(steps([("get_events", {"date": day}, answer) for day in days]))) is None
 
 
 def test_empty_pages_behind_full_ones_are_nudged_and_not_stopped_soon() -> None:

@@ -214,3 +214,43 @@ def test_a_debugger_that_steps_on_is_at_another_instruction() -> None:
         ("make", {}, f"<Session object at 0x{0x7F3A2C1B5D30 + 48 * one:x}>") for one in (0, 7, 3, 12, 5, 9, 1, 4)
     ]
     assert nudged(evaluate(steps(objects))) is not None
+
+
+FALLING: dict[str, Callable[[int], str]] = {
+    "a loss": lambda epoch: f"loss {2.3104 * 0.93**epoch:.4f}",
+    "a loss in six digits": lambda epoch: f"loss: {2.3104 * 0.93**epoch:.6f}",
+    "two losses": lambda epoch: json.dumps(
+        {"train": round(2.3104 * 0.93**epoch, 4), "val": round(2.5 * 0.94**epoch, 4)}
+    ),
+    "a loss with a setback now and then": lambda epoch: f"loss {2.3104 * 0.93**epoch + (epoch % 6 == 5) * 0.4:.4f}",
+    "an accuracy": lambda epoch: f"val_acc={1 - 0.4 * 0.9**epoch:.4f}",
+    "an accuracy in Chinese": lambda epoch: f"验证准确率 {1 - 0.4 * 0.9**epoch:.4f}",
+}
+
+
+@pytest.mark.parametrize("gap_s", [0.01, 3.0])
+@pytest.mark.parametrize("between", [True, False], ids=["behind an action", "alone"])
+@pytest.mark.parametrize("name", FALLING)
+def test_a_decimal_that_moves_one_way_is_progress_however_it_is_printed(name: str, between: bool, gap_s: float) -> None:
+    calls = []
+    for epoch in range(1, 31):
+        calls += [("train_epoch", {}, "ok")] * between + [("evaluate", {}, FALLING[name](epoch))]
+    run = [record(*call, t=1_700_000_000 + gap_s * at, dur=gap_s / 2) for at, call in enumerate(calls)]
+    assert first_level(evaluate(run), Level.STOP) is None
+
+
+@pytest.mark.parametrize("unit", ["bar", "V", "l/min", ""])
+def test_a_level_that_rises_by_tenths_in_fast_calls_is_no_clock(unit: str) -> None:
+    calls = [
+        record("get_level", {}, f"{1 + at / 10:.1f} {unit}", t=1_700_000_000 + 0.02 * at, dur=0.01) for at in range(25)
+    ]
+    assert first_level(evaluate(calls), Level.NUDGE) is None
+
+
+def test_a_decimal_that_only_varies_is_noise() -> None:
+    times = (0.7031, 0.1782, 0.1175, 0.4156, 0.7171, 0.2470, 0.6953, 0.8869, 0.4251, 0.2758, 0.8640, 0.1388)
+    calls = [
+        record("curl", {"url": "/healthz"}, f"502 bad gateway after {one:.4f}", t=3.0 * at)
+        for at, one in enumerate(times)
+    ]
+    assert first_level(evaluate(calls), Level.NUDGE) is not None

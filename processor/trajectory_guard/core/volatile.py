@@ -151,19 +151,20 @@ _CHECKSUM: Final = re.compile(
 class NoiseProfile(NamedTuple):
     """Noise profile of one call: its last result, part by part, and for how long each part has been changing.
 
-    ``masked``: masked form of the last answer; ``tokens``: four bytes per part, hex; ``streaks``: per part, in how many
-    repeats in a row it differed; ``numbers``: per part that is a long number, its place, its last value, how often it
-    jumped up and down, and how often in a row it grew by a few; ``ages``: the durations in the answer, seconds;
-    ``figures``: its numbers; ``form``: checksum of the rest; ``at``: when the call was made, seconds; ``kept``,
-    ``timed``: how often in a row an age, or whatever figures differed, had grown by the time that had passed;
-    ``since``, ``grown``: when the latter series began, seconds, and by how much its figures have grown; ``stride``,
-    ``strides``: by how much the only figure that differed has moved, and how often in a row;
-    ``shares``: what the answer says is done, and of how much, in pairs; ``unordered``: hash of the answer without its
-    order; ``reordered``: it is that of the answer before; ``vocabulary``: the words of all answers; ``earlier``: of
-    the last answers that were new, the beginning of the masked form, and the symbol of the result;
-    ``failures``: the ``AlikeFailures`` that the call is in; ``times``: ``times_in`` the newest answers, between which
-    something else was done; ``addresses``: those in the last answer, in memory; ``handles``: checksums of the names of
-    elements in the last answer, and behind them that of the answer without them.
+    ``masked``: masked form of the last answer; ``tokens``: four bytes per part, hex; ``streaks``: per part, in how
+    many repeats in a row it differed; ``numbers``: per part that is a long number or a decimal, its place, its last
+    value, how often it jumped up and down (or a decimal rose and fell), and how often in a row it grew by a few;
+    ``ages``: the durations in the answer, seconds; ``figures``: its numbers; ``form``: checksum of the rest;
+    ``at``: when the call was made, seconds; ``kept``, ``timed``: how often in a row an age, or whatever figures
+    differed, had grown by the time that had passed; ``since``, ``grown``: when the latter series began, seconds,
+    and by how much its figures have grown; ``stride``, ``strides``: by how much the only figure that differed has
+    moved, and how often in a row; ``shares``: what the answer says is done, and of how much, in pairs;
+    ``unordered``: hash of the answer without its order; ``reordered``: it is that of the answer before;
+    ``vocabulary``: the words of all answers; ``earlier``: of the last answers that were new, the beginning of the
+    masked form, and the symbol of the result; ``failures``: the ``AlikeFailures`` that the call is in; ``times``:
+    ``times_in`` the newest answers, between which something else was done; ``addresses``: those in the last answer,
+    in memory; ``handles``: checksums of the names of elements in the last answer, and behind them that of the
+    answer without them.
     """
 
     masked: str
@@ -329,7 +330,8 @@ def _keeps_time(before: float, now: float, passed_s: float) -> bool:
 
 
 def _is_time(grown_s: float, passed_s: float) -> bool:
-    return abs(grown_s - passed_s) <= max(_SLACK_S, _SLACK * passed_s)
+    slack_s = _SLACK_S if grown_s % 1.0 == 0.0 else _FINE_SLACK_S
+    return abs(grown_s - passed_s) <= max(slack_s, _SLACK * passed_s)
 
 
 def _stride(before: list[float], figures: list[float]) -> float:
@@ -354,6 +356,7 @@ _BROKEN: Final = -2  # steps of two lengths: a number that jumps about takes as 
 _LEAST_ID: Final = 10_000
 
 _SLACK_S: Final = 1.1  # ages are whole seconds
+_FINE_SLACK_S: Final = 0.005  # unless they are written as decimals
 _SLACK: Final = 0.25
 
 
@@ -380,9 +383,14 @@ def learn(
     streaks = [profile.streaks[at] + 1 if at in changed else 0 for at in range(len(parts))]
     known = {place: (value, ups, downs, ones) for place, value, ups, downs, ones in profile.numbers}
     numbers = _numbers(parts, known, makes)
+    decimals = {place for place, *_ in numbers if _decimal(parts[place]) is not None}
     wild = {place for place, _, ups, downs, ones in numbers if (ups and downs) or _is_serial(parts[place], ones)}
     wild.update(place for place, *_ in numbers if place not in known)  # a code before: by chance without a letter now
-    noise = profile.masked == masked or _is_noise(parts, changed, streaks, wild, repeats, makes=makes)
+    drifting = {place for place, _, ups, downs, _ in numbers if place in decimals and _has_trend(ups, downs)}
+    if drifting.isdisjoint(changed):
+        noise = profile.masked == masked or _is_noise(parts, changed, streaks, wild - decimals, repeats, makes=makes)
+    else:
+        noise = profile.masked == masked
     return NoiseProfile(masked, tokens.hex(), streaks, numbers), noise
 
 
@@ -408,23 +416,42 @@ _PATH_STARTS: Final = (".", "[")
 def _numbers(parts: list[Part], known: dict[int, tuple[int, int, int, int]], makes: bool) -> list[list[int]]:
     """Parts that are long numbers, how often they jumped by a tenth, as ids do, and how often they grew by a few.
 
-    Things that a call ``makes`` may be numbered from 1.
+    Things that a call ``makes`` may be numbered from 1. Of decimals, how often they rose and fell.
     """
     found = []
     for place, part in enumerate(parts):
+        if (decimal := _decimal(part)) is not None:
+            last, ups, downs, _ = known.get(place, (decimal, 0, 0, 0))
+            ups, downs = ups + (decimal > last), downs + (decimal < last)
+            aged = 1 + (max(ups, downs) > _MAX_COUNT)  # what was long ago counts for less
+            found.append([place, decimal, ups // aged, downs // aged, 0])
+            continue
         text = part.text.strip(_AROUND_NUMBERS)
         if not ((1 if makes else _MIN_ID_DIGITS) <= len(text) <= _MAX_ID_DIGITS and text.isascii() and text.isdigit()):
             continue
         value = int(text)
         last, ups, downs, ones = known.get(place, (value, 0, 0, 0))
         jump = abs(value - last) * 10 >= last
-        ones = min(9, ones + 1) if 0 < value - last <= _NEXT else 0
-        found.append(
-            [place, value, min(9, ups + (jump and value > last)), min(9, downs + (jump and value < last)), ones]
-        )
+        ones = min(_MAX_COUNT, ones + 1) if 0 < value - last <= _NEXT else 0
+        ups, downs = ups + (jump and value > last), downs + (jump and value < last)
+        found.append([place, value, min(_MAX_COUNT, ups), min(_MAX_COUNT, downs), ones])
     return found
 
 
+def _decimal(part: Part) -> int | None:
+    """The value of a decimal in millionths, None if the part is none."""
+    found = _DECIMAL.fullmatch(part.text.strip(_AROUND_NUMBERS))
+    return round(float(found[0]) * 1e6) if found is not None else None
+
+
+def _has_trend(ups: int, downs: int) -> bool:
+    """Whether a decimal moves one way, as a loss or a level does: what only varies rises as often as it falls."""
+    return max(ups, downs) >= _TREND * min(ups, downs)
+
+
+_DECIMAL: Final = re.compile(r"[+-]?\d{1,9}\.\d{1,12}(?:[eE][+-]?\d{1,2})?", re.ASCII)
+_TREND: Final = 3
+_MAX_COUNT: Final = 9
 _AROUND_NUMBERS: Final = ".,;:#()[]'\""
 _NAME_MARKS: Final = re.compile(r"[@._/+'\u2019-]+")
 _AROUND_WORDS: Final = _AROUND_NUMBERS + "!?"

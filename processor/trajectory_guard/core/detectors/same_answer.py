@@ -35,7 +35,8 @@ class SameAnswer(Detector):
     count; nor do calls that hand over new texts, if their answer names a file of the request. Only one page at eight
     addresses in a row counts: it is a login, a test for robots or an empty shell before all of them; it is nudged.
     Where each is the next page, offset or hour, or follows a cursor, thirty in a row count, slowly; so do eight empty
-    ones where pages before them held something, and six pages that list the same things. They do not count if other
+    ones where pages before them held something, and six pages that list the same things. Of days, hours and serial
+    numbers that find nothing thirty lead to a nudge, and the 120th to a stop. They do not count if other
     answers hold ids or checksums, which may be what was asked for, or if each call names a thing by its id. Messages,
     single values, actions and commands that return nothing at all, and answers that may acknowledge an action count,
     slowly, from the 120th in order on; where a tool without the name of a look-up answers in one line, they may be
@@ -69,10 +70,12 @@ class SameAnswer(Detector):
         shows = answers and _shows_something(seen)
         if listed or ((answers or far >= _FAR_DONE) and not _brings_token(seen)):
             certainty = Certainty.LIKELY if far >= _FAR_LOOKED and shows else Certainty.ACKNOWLEDGED
+            nothing = not seen.has_found if seen.outcome == EMPTY else _is_one_line(seen)
+            may_be_items = nothing and any(map(_is_numbered, seen.values))  # as the days of a year
             return self.found(
                 seen, 1.0, "same_answer", certainty, count=seen.alike, first_step=seen.alike_first, varied=True,
                 calls=min(seen.alike, seen.memory), at_least=True,
-                only_nudge=not (listed or shows or far >= _FAR_DONE),  # rows may be written in order
+                only_nudge=not (listed or (shows and not may_be_items) or far >= _FAR_DONE),  # or rows are written
             )  # fmt: skip
         if seen.alike >= _PAGES - 1 and seen.signature is None and _shows_page(seen):
             return self.found(
@@ -122,6 +125,17 @@ def _shows_something(seen: Observation) -> bool:
     as well say that something was done."""
     text = (seen.step.result or "").strip()
     return seen.outcome == EMPTY or is_lookup(seen.step.tool_name) or ("\n" in text and text[0] not in "{[")
+
+
+def _is_one_line(seen: Observation) -> bool:
+    """Whether the result is short enough to say of one thing that there is nothing of it."""
+    text = (seen.step.result or "").strip()
+    return len(text) < _PAGE_CHARS and "\n" not in text
+
+
+def _is_numbered(value: str) -> bool:
+    """Whether a value is more than a number and no token: a date, an hour, a serial number."""
+    return not value.isdigit() and any(map(str.isdigit, value)) and not holds_token(value)
 
 
 def _shows_page(seen: Observation) -> bool:
