@@ -269,3 +269,14 @@ def test_blocks_in_an_event_are_read() -> None:
     ]
     user, tool = input_messages(span_view({"gen_ai.operation.name": "chat"}, events=events))
     assert (user.text, result_text(tool.results[0]), tool.results[0].failed) == ("hello", "no", True)
+
+
+def test_arguments_and_result_of_the_ai_sdk_are_read_where_sentry_has_renamed_the_rest() -> None:
+    renamed = {
+        "ai.operationId": "ai.toolCall", "ai.toolCall.args": '{"query": "returns"}', "ai.toolCall.result": '{"total": 0}',
+        "ai.telemetry.metadata.conversationId": "c-1", "sentry.op": "gen_ai.execute_tool",
+        "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search_docs", "gen_ai.tool.call.id": "call-1",
+    }  # fmt: skip
+    step = step_of(span_view(renamed, "execute_tool search_docs"))
+    assert (step.tool_name, step.args, step.result) == ("search_docs", {"query": "returns"}, '{"total": 0}')
+    assert (step.call_id, step.trajectory_id, step.dialect) == ("call-1", "c-1", "vercel")

@@ -3,7 +3,8 @@
 The spans of v7 follow the semantic conventions; only the metadata of the application stands under a key of the vendor.
 
 `@arizeai/openinference-vercel` adds OpenInference's attributes to the spans of all versions. With the SDK 2 of
-OpenTelemetry it writes the first error of a trace into every span of the trace that ends after it.
+OpenTelemetry it writes the first error of a trace into every span of the trace that ends after it. `@sentry/node`
+renames the name and the id of a tool call to those of the semantic conventions, and leaves arguments and result.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from trajectory_guard.dialects.span import SpanView
 
 _OPERATION: Final = "ai.operationId"
 _TOOL: Final = "ai.toolCall.name"
+_ARGUMENTS: Final = "ai.toolCall.args"
+_RESULT: Final = "ai.toolCall.result"
+_CALL: Final = (_TOOL, _ARGUMENTS, _RESULT)
 _AGENT: Final = "ai.telemetry.functionId"
 _KIND: Final = "openinference.span.kind"
 _SCOPE_7: Final = "gen_ai"
@@ -36,7 +40,7 @@ _CONVERSATION_NAMES: Final = ("conversationId", "threadId", "chatId", "sessionId
 
 
 def _matches(span: SpanView) -> bool:
-    return _TOOL in span.attributes
+    return any(key in span.attributes for key in _CALL)
 
 
 def _succeeded(span: SpanView) -> bool:
@@ -46,7 +50,7 @@ def _succeeded(span: SpanView) -> bool:
 
 def _empty_result(span: SpanView) -> bool:
     """``recordOutputs`` hides arguments and result together: beside arguments an absent result is ``undefined``."""
-    return _TOOL in span.attributes
+    return _matches(span)
 
 
 def _is_agent(span: SpanView) -> bool:
@@ -71,11 +75,11 @@ def _answer(attributes: Mapping[str, Any]) -> Any:
 VERCEL = Dialect(
     name="vercel",
     matches=_matches,
-    markers=(_TOOL,),
-    tool_name=named_by(_TOOL),
-    arguments=("ai.toolCall.args",),
-    results=("ai.toolCall.result",),
-    call_ids=("ai.toolCall.id",),
+    markers=_CALL,
+    tool_name=named_by(_TOOL, "gen_ai.tool.name"),
+    arguments=(_ARGUMENTS,),
+    results=(_RESULT,),
+    call_ids=("ai.toolCall.id", "gen_ai.tool.call.id"),
     empty_result=_empty_result,
     succeeded=_succeeded,
     identity=Identity(
