@@ -177,10 +177,11 @@ def test_this_environment_is_examined_too() -> None:
         ("openai-agents-traceloop__nocontent", "problem", "no_results", "OpenAI Agents", "TRACELOOP_TRACE_CONTENT=true"),
         ("openai-agents-openinference__nocontent", "problem", "no_arguments", "OpenInference", "RunConfig(trace_include_sensitive_data=True)"),
         ("openai-agents-openinference__nocontent", "problem", "no_results", "OpenInference", "RunConfig(trace_include_sensitive_data=True)"),
-        ("openai-agents-js-openinference-nocontent__main", "problem", "no_arguments", "OpenInference", "traceIncludeSensitiveData: true"),
+        ("openai-agents-js-openinference-nocontent__main", "problem", "no_arguments", "OpenInference for JavaScript", "traceIncludeSensitiveData: true"),
         ("autogen-native__single", "problem", "no_arguments", "AutoGen", "AutoGen has no switch"),
         ("openllmetry-langchain__hitl_middleware_reject", "warn", "calls_without_span", "OpenLLMetry", None),
         ("openai-agents-traceloop__handoff", "warn", "no_conversation", "OpenAI Agents", "gen_ai.conversation.id"),
+        ("vercel-v7-nocontent__main", "problem", "no_arguments", "Vercel AI SDK 7", "telemetry: { recordInputs: true"),
     ],
 )  # fmt: skip
 def test_what_a_capture_lacks_is_named_with_its_fix(

@@ -18,6 +18,7 @@ from trajectory_guard.cli.doctor.fixes import (
     LANGCHAIN,
     LIMITS,
     OPENINFERENCE,
+    OPENINFERENCE_JS,
     RESULT,
     SAMPLER,
     TOOL_SPANS,
@@ -201,7 +202,7 @@ def _family(capture: Capture, steps: Iterable[StepRecord]) -> str:
 def _content_fix(capture: Capture, family: str, table: Mapping[str, str]) -> str:
     """Content on model spans and none on tool spans means that it goes elsewhere, not that it is off."""
     for scope, line in KEPT_BACK:
-        if family == OPENINFERENCE and any(span.scope == scope for span in capture.tools):
+        if family in (OPENINFERENCE, OPENINFERENCE_JS) and any(span.scope == scope for span in capture.tools):
             return line
     of_langchain = any("langchain" in span.scope for span in capture.tools)
     shown = family in EVENTS_ONLY and of_langchain and any(map(_shows_content, capture.models))

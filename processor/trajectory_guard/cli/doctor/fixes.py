@@ -8,7 +8,9 @@ from typing import Final
 from trajectory_guard.dialects.span import SpanView
 
 OPENLLMETRY: Final = "OpenLLMetry"
+OPENLLMETRY_JS: Final = "OpenLLMetry for JavaScript"
 OPENINFERENCE: Final = "OpenInference"
+OPENINFERENCE_JS: Final = "OpenInference for JavaScript"
 OFFICIAL: Final = "OpenTelemetry GenAI"
 LANGFUSE: Final = "Langfuse"
 LANGSMITH: Final = "LangSmith"
@@ -22,6 +24,7 @@ MCP: Final = "MCP"
 STRANDS: Final = "Strands"
 ADK: Final = "Google ADK"
 VERCEL: Final = "Vercel AI SDK"
+VERCEL_7: Final = "Vercel AI SDK 7"
 HAYSTACK: Final = "Haystack"
 SPRING_AI: Final = "Spring AI"
 SEMANTIC_KERNEL: Final = "Semantic Kernel"
@@ -45,8 +48,8 @@ _SCOPES: Final = (
     ("opentelemetry.instrumentation.openai_v2", OFFICIAL), ("opentelemetry.util.genai", OFFICIAL),
     ("traceloop", OPENLLMETRY), ("strands.", STRANDS), ("gcp.vertex.agent", ADK),
     ("haystack", HAYSTACK), ("semantic_kernel", SEMANTIC_KERNEL), ("com.anthropic.claude_code", CLAUDE_CODE),
-    ("@mastra/", MASTRA), ("genkit", GENKIT), ("mlflow.", MLFLOW), ("@traceloop/", OPENLLMETRY),
-    ("@arizeai/", OPENINFERENCE), ("@voltagent/", VOLTAGENT), ("lmnr.", LAMINAR),
+    ("@mastra/", MASTRA), ("genkit", GENKIT), ("mlflow.", MLFLOW), ("@traceloop/", OPENLLMETRY_JS),
+    ("@arizeai/", OPENINFERENCE_JS), ("@voltagent/", VOLTAGENT), ("lmnr.", LAMINAR),
     ("opentelemetry.instrumentation.ag2", AG2),
 )  # fmt: skip
 _KEYS: Final = (
@@ -54,6 +57,7 @@ _KEYS: Final = (
     ("tanstack.ai.iteration", TANSTACK), ("gen_ai.event.start_time", STRANDS),
 )  # fmt: skip
 """Families whose scope says too little."""
+_SCOPE_OF_VERCEL_7: Final = "gen_ai"
 LANGCHAIN: Final = "LangChain"
 """Not a family: LangChain under any family has lines of its own."""
 _SET_ATTRIBUTE: Final = 'span.set_attribute("{}", {})'
@@ -65,11 +69,14 @@ _WITH_ID: Final = (
 
 CONTENT: Final[Mapping[str, str]] = {
     OPENLLMETRY: "export TRACELOOP_TRACE_CONTENT=true",
+    OPENLLMETRY_JS: "export TRACELOOP_TRACE_CONTENT=true",
     OPENINFERENCE: "unset OPENINFERENCE_HIDE_INPUTS OPENINFERENCE_HIDE_OUTPUTS",
+    OPENINFERENCE_JS: "unset OPENINFERENCE_HIDE_INPUTS OPENINFERENCE_HIDE_OUTPUTS",
     OFFICIAL: f"{_LATEST} OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=span_only",
     STRANDS: f"{_LATEST}  # without gen_ai_unredacted_attributes",
     ADK: f"{_LATEST} OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY",
     VERCEL: "experimental_telemetry: { isEnabled: true, recordInputs: true, recordOutputs: true }",
+    VERCEL_7: "telemetry: { recordInputs: true, recordOutputs: true }",
     HAYSTACK: "export HAYSTACK_CONTENT_TRACING_ENABLED=true",
     SPRING_AI: "spring.ai.tools.observations.include-content=true",
     SEMANTIC_KERNEL: "export SEMANTICKERNEL_EXPERIMENTAL_GENAI_ENABLE_OTEL_DIAGNOSTICS_SENSITIVE=true",
@@ -106,18 +113,23 @@ RESULT: Final[Mapping[str, str]] = {
         for family, line in CONTENT.items()
     },
     OPENINFERENCE: "unset OPENINFERENCE_HIDE_OUTPUTS",
+    OPENINFERENCE_JS: "unset OPENINFERENCE_HIDE_OUTPUTS",
 }
 """Switches the capture of results on."""
 
 CONVERSATION: Final[Mapping[str, str]] = {
     LANGCHAIN: 'graph.invoke(..., config={"configurable": {"thread_id": conversation_id}})',
     OPENLLMETRY: 'Traceloop.set_association_properties({"session_id": conversation_id})',
+    OPENLLMETRY_JS: "traceloop.withAssociationProperties({ session_id: conversationId }, () => ...)",
     OPENINFERENCE: "with openinference.instrumentation.using_session(conversation_id): ...",
+    OPENINFERENCE_JS: "context.with(setSession(context.active(), { sessionId: conversationId }), () => ...)",
     LANGFUSE: "with langfuse.propagate_attributes(session_id=conversation_id): ...",
     LOGFIRE: "with logfire.span('conversation', **{'gen_ai.conversation.id': conversation_id}): ...",
     PYDANTIC_AI: "agent.run(..., message_history=earlier.all_messages())",
     STRANDS: 'Agent(..., trace_attributes={"session.id": conversation_id})',
     VERCEL: "experimental_telemetry: { isEnabled: true, metadata: { sessionId } }",
+    VERCEL_7: "new OpenTelemetry({ runtimeContext: true })  // and runtimeContext: { conversationId }, telemetry: { "
+    "includeRuntimeContext: { conversationId: true } }",
     MASTRA: "agent.generate(..., { memory: { thread: conversationId, resource: userId } })",
     LAMINAR: "Laminar.set_trace_session_id(conversation_id)  # within the outermost span",
     VOLTAGENT: "agent.generateText(..., { conversationId, userId })",
@@ -134,6 +146,7 @@ AGENT: Final[Mapping[str, str]] = {
     STRANDS: 'Agent(..., name="support_agent")',
     AG2: 'TelemetryMiddleware(agent_name="support_agent")',
     VERCEL: "experimental_telemetry: { isEnabled: true, functionId: 'support_agent' }",
+    VERCEL_7: "telemetry: { functionId: 'support_agent' }",
     GENKIT: "ai.defineAgent({ name: 'support_agent', ... })",
     HAYSTACK: 'pipeline.add_component("support_agent", agent)',
     OTHER: _SET_ATTRIBUTE.format("gen_ai.agent.name", '"support_agent"'),
@@ -177,6 +190,8 @@ def family_of(span: SpanView) -> str:
     for prefix, family in _SCOPES:
         if span.scope.startswith(prefix):
             return family
+    if span.scope == _SCOPE_OF_VERCEL_7:
+        return VERCEL_7
     attributes = span.attributes
     for key, family in _KEYS:
         if key in attributes:
