@@ -280,3 +280,43 @@ def test_arguments_and_result_of_the_ai_sdk_are_read_where_sentry_has_renamed_th
     step = step_of(span_view(renamed, "execute_tool search_docs"))
     assert (step.tool_name, step.args, step.result) == ("search_docs", {"query": "returns"}, '{"total": 0}')
     assert (step.call_id, step.trajectory_id, step.dialect) == ("call-1", "c-1", "vercel")
+
+
+# --- Sentry for JavaScript -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "result"),
+    [
+        ('{"type":"tool-result","toolCallId":"c1","toolName":"look","input":{},"output":{"total":0}}', "{'total':0}"),
+        ('{"type":"tool-result","toolCallId":"c1","output":"closed"}', "closed"),
+        ('{"type":"tool-result","toolCallId":"c1"}', '{"type":"tool-result","toolCallId":"c1"}'),
+        ('{"type":"tool-result","toolCallId":"c1', '{"type":"tool-result","toolCallId":"c1'),
+        ('{"total":0}', '{"total":0}'),
+    ],
+)
+def test_the_result_is_read_from_the_message_that_sentry_writes(written: str, result: str) -> None:
+    attributes = {
+        "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look", "gen_ai.tool.call.id": "c1",
+        "gen_ai.tool.input": '{"q": 1}', "gen_ai.tool.output": written, "sentry.op": "gen_ai.execute_tool",
+    }  # fmt: skip
+    step = step_of(span_view(attributes, "execute_tool look", scope="@sentry/node"))
+    assert (step.dialect, step.tool_name, step.call_id, step.args) == ("sentry", "look", "c1", {"q": 1})
+    assert str(step.result).replace('"', "'") == result.replace('"', "'")
+
+
+def test_a_call_that_sentry_and_the_ai_sdk_report_counts_once() -> None:
+    own = {
+        "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look", "gen_ai.tool.call.id": "c1",
+        "gen_ai.tool.call.arguments": '{"q": 1}', "gen_ai.tool.call.result": '{"total": 0}',
+    }  # fmt: skip
+    wrapped = {
+        "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look", "gen_ai.tool.call.id": "c1",
+        "gen_ai.tool.input": '{"q": 1}',
+        "gen_ai.tool.output": '{"type":"tool-result","toolCallId":"c1","output":{"total":0}}',
+    }  # fmt: skip
+    spans = [
+        span_view(own, "execute_tool look", scope="gen_ai", span_id="1" * 16),
+        span_view(wrapped, "execute_tool look", scope="@sentry/node", span_id="2" * 16),
+    ]
+    assert len(extract_steps(spans)) == 1
