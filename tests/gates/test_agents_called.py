@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from inspect import isasyncgenfunction, isgeneratorfunction
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.pregel import Pregel
+from typing_extensions import TypedDict
 
-from trajectory_guard import TrajectoryGuardMiddleware
+from trajectory_guard import TrajectoryGuardMiddleware, apply_guard
 from trajectory_guard.cli.demo.scripted import ScriptedChatModel
 from trajectory_guard.gates.compiled import guard_compiled, guarded_invoke
 from trajectory_guard.gates.nested import graphs_in, held_graph, intercept
@@ -224,3 +226,30 @@ def test_running_a_graph_stays_a_generator_of_its_kind_once_a_gate_exists() -> N
 
     assert isgeneratorfunction(Pregel.stream)
     assert isasyncgenfunction(Pregel.astream)
+
+
+class Plan(TypedDict):
+    plan: list[str]
+    done: Annotated[list[str], operator.add]
+
+
+@pytest.mark.parametrize("way", ["apply_guard", "guarded_invoke"])
+def test_a_graph_without_messages_may_call_agents(way: str) -> None:
+    """Plan and execute: the agent has the messages, the graph around it has none."""
+    board, worker = new_board(), _worker()
+
+    def execute(state: Plan) -> dict[str, Any]:
+        return {"done": [worker.invoke(TASK)["messages"][-1].content], "plan": state["plan"][1:]}
+
+    builder = StateGraph(Plan)
+    builder.add_node("execute", execute)
+    builder.add_edge(START, "execute")
+    builder.add_conditional_edges("execute", lambda state: "execute" if state["plan"] else END, ["execute", END])
+    task = {"plan": ["one", "two"], "done": []}
+    if way == "apply_guard":
+        result = apply_guard(builder, board=board).compile().invoke(task)
+    else:
+        result = guarded_invoke(builder.compile(), task, board=board)
+    assert len(result["done"]) == 2
+    assert all(text.startswith("I could not get any further") for text in result["done"])
+    assert not board.counts["errors.gate"]

@@ -100,12 +100,29 @@ def _guarding(base: Any) -> Any:
 
 
 def _way_of(builder: Builder, asked: _Asked) -> Way:
+    if _holds_agents_alone(builder, asked):
+        return Way((), (), None)
     way = find_way(builder, asked.tools, asked.agent, final=not _guardable(builder, nested_below(asked.gate)))
     way = way or Way((), (), None)
     check_way(builder, way, None if asked.gate.on_stop in ENDINGS else asked.gate.on_stop)
     if way.agents:
         check_own_keys(builder.schemas)
     return way
+
+
+def _holds_agents_alone(builder: Builder, asked: _Asked) -> bool:
+    """Whether a graph has no messages for gates of its own, and its nodes call agents that have.
+
+    Raises:
+        GraphShapeError: it has no messages, and nothing else to guard.
+    """
+    try:
+        check_messages(builder, asked.gate.messages_key)
+    except GraphShapeError:
+        if asked.tools is not None or asked.agent is not None or not _guardable(builder, nested_below(asked.gate)):
+            raise
+        return True
+    return False
 
 
 def guard_builder(
@@ -117,8 +134,8 @@ def guard_builder(
         GraphShapeError: no gate can be put into it.
     """
     check_builder(builder)
-    check_messages(builder, gate.messages_key)
-    way = find_way(builder, tools, agent, final=False)
+    asked = _Asked(gate, tools, agent)
+    way = None if _holds_agents_alone(builder, asked) else find_way(builder, tools, agent, final=False)
     if way is not None and way.agents:
         check_own_keys(builder.schemas)
     before: tuple[_Asked, ...] = getattr(builder, "_trajectory_guards", ())
@@ -132,7 +149,7 @@ def guard_builder(
     for key, channel in guard_channels().items():
         if key != MEMORY:
             builder.channels.setdefault(key, channel)
-    builder._trajectory_guards = (*before, _Asked(gate, tools, agent))  # type: ignore[attr-defined]
+    builder._trajectory_guards = (*before, asked)  # type: ignore[attr-defined]
 
 
 # --- a compiled graph ----------------------------------------------------------------------------------------------
