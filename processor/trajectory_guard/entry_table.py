@@ -138,6 +138,7 @@ class EntryTable:
             with entry.lock:
                 entry.given.note_state(entry.state, run, digest)
 
+    @looks_again
     def forget_stops(self, trajectory_id: str) -> None:
         """Forget at which places agents were stopped: the graph goes on elsewhere, as it was told to."""
         if (entry := self.find(trajectory_id)) is not None:

@@ -106,3 +106,21 @@ def test_an_agent_that_names_itself_gets_its_own_flag_alone() -> None:
     assert found is not None
     plain = plain_current(found.current)
     assert plain_current(current_of(json.loads(json.dumps(plain)))) == json.loads(json.dumps(plain))
+
+
+def test_a_loop_through_several_traces_goes_on_although_each_of_them_has_ended() -> None:
+    """Two services hand the same draft back and forth, each in traces of its own."""
+    scorer, levels = new_scorer(), []
+    for at in range(14):
+        agent = ("writer", "critic")[at % 2]
+        call = tool(
+            f"s{at}", {"draft": 1}, "Please revise.", tool_name=f"ask_{agent}", trace=f"t{at}", parent=f"r{at}", at=at
+        )
+        above = span(
+            f"r{at}", {**AGENT, "gen_ai.agent.name": agent, "gen_ai.conversation.id": "c"}, trace=f"t{at}", at=at
+        )
+        scorer.score(request(call))
+        scorer.score(request(above))
+        levels.append(level(scorer))
+    assert levels[0] == "OBSERVE"
+    assert levels[-1] == "STOP"

@@ -290,7 +290,7 @@ def test_the_table_is_bounded_by_count_and_idle_time() -> None:
         b"[]",
         b"{}",
         record("a", v=99),
-        record("a", current={"last": None, "runs": [["", None, "", 3, None]]}),
+        record("a", current={"last": None, "runs": [{"run": "", "nudge": 3, "stop": None}]}),
         record("a", by_hand=["BURN"]),
         record("a", steps="many"),
         record("a", score=None),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from trajectory_guard.between import is_between
@@ -18,20 +19,45 @@ class RunVerdicts(NamedTuple):
 
     Fields:
         run: its label; agent: the name of its agent, None if no span names it.
-        trace_id: trace of its newest step.
+        trace_id: trace of its newest step; since: index of its first step in that trace.
         nudge, stop: the newest verdict with a nudge, and with a stop.
+        nudge_in, stop_in: id of the trace in which all of that loop lies; empty if it goes through several.
     """
 
     run: str
     agent: str | None = None
     trace_id: str = ""
+    since: int = 0
     nudge: Verdict | None = None
     stop: Verdict | None = None
+    nudge_in: str = ""
+    stop_in: str = ""
 
     @property
     def turn(self) -> str:
         """The user turn in its label; empty if it has none."""
         return self.run.partition("/")[2]
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether nothing stands against it."""
+        return self.nudge is None is self.stop
+
+    def at(self, verdict: Verdict, agent: str | None, trace_id: str) -> RunVerdicts:
+        """The same after a further step of the run, and the verdict on it."""
+        since = self.since if trace_id == self.trace_id else verdict.step_index
+        now = self._replace(agent=agent, trace_id=trace_id, since=since)
+        within = trace_id if verdict.first_step >= since else ""
+        if verdict.detections and verdict.level is Level.STOP:
+            return now._replace(stop=verdict.with_certificate_of(self.stop), stop_in=within)
+        if verdict.detections and verdict.nudge is not None:
+            return now._replace(nudge=verdict, nudge_in=within)
+        return now
+
+    def after(self, ended: Collection[str]) -> RunVerdicts:
+        """What stands once these traces have ended: a loop through several traces goes on in the next one."""
+        nudge = None if self.nudge_in in ended else self.nudge
+        return self._replace(nudge=nudge, stop=None if self.stop_in in ended else self.stop)
 
 
 class CurrentVerdicts(NamedTuple):
@@ -73,19 +99,15 @@ class CurrentVerdicts(NamedTuple):
             return self  # as most steps
         current = self.after_recovery(verdict.run) if verdict.recovered else self
         run = next((one for one in current.runs if one.run == verdict.run), RunVerdicts(verdict.run))
-        run = run._replace(agent=None if is_between(verdict.run) else step.agent_id, trace_id=trace_id)
-        if verdict.detections and verdict.level is Level.STOP:
-            run = run._replace(stop=verdict.with_certificate_of(run.stop))
-        elif verdict.detections and verdict.nudge is not None:
-            run = run._replace(nudge=verdict)
+        run = run.at(verdict, None if is_between(verdict.run) else step.agent_id, trace_id)
         others = [one for one in current.runs if one.run != verdict.run]
         if len(others) == _MAX_RUNS:  # one against which nothing stands goes first
-            others.remove(next((one for one in others if one.nudge is None is one.stop), others[0]))
+            others.remove(next(filter(attrgetter("is_clear"), others), others[0]))
         return CurrentVerdicts(verdict if verdict.detections else current.last, (*others, run))
 
     def after_recovery(self, run: str) -> CurrentVerdicts:
         """The verdicts after a run has recovered."""
-        if all(one.run != run or one.nudge is None is one.stop for one in self.runs):
+        if all(one.run != run or one.is_clear for one in self.runs):
             return self
         runs = [one._replace(nudge=None, stop=None) if one.run == run else one for one in self.runs]
         return self._replace(runs=tuple(runs))
@@ -101,7 +123,7 @@ class CurrentVerdicts(NamedTuple):
 
     def stands(self, ended: Collection[str]) -> bool:
         """Whether anything stands against a run, other than in traces that have ended."""
-        return any(one.trace_id not in ended and (one.nudge or one.stop) is not None for one in self.runs)
+        return not all(one.after(ended).is_clear for one in self.runs)
 
     def standing(self, agent: str | None, ended: Collection[str]) -> list[RunVerdicts]:
         """What concerns an agent that asks now: its newest run, and the loop between agents of the same user turn.
@@ -113,7 +135,7 @@ class CurrentVerdicts(NamedTuple):
         own = [one for one in self.runs if not is_between(one.run) and agent in (None, one.agent)]
         between = [one for one in self.runs if is_between(one.run)]
         found = own[-1:] + [one for one in between[-1:] if not own or one.turn in ("", own[-1].turn)]
-        return [one for one in found if one.trace_id not in ended]
+        return [one.after(ended) for one in found]
 
 
 def newest_of(verdicts: Sequence[Verdict]) -> Verdict | None:

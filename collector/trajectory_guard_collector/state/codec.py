@@ -176,15 +176,17 @@ def hand_of(plain: list[Any] | None) -> HandFlag | None:
 
 def plain_current(current: CurrentVerdicts) -> dict[str, Any]:
     """The verdicts that stand as JSON-able data."""
-    runs = [[*one[:3], *(_plain_or_none(verdict) for verdict in one[3:])] for one in current.runs]
+    runs = [
+        {**one._asdict(), "nudge": _plain_or_none(one.nudge), "stop": _plain_or_none(one.stop)} for one in current.runs
+    ]
     return {"last": _plain_or_none(current.last), "runs": runs}
 
 
 def current_of(plain: dict[str, Any]) -> CurrentVerdicts:
     """Read ``plain_current``."""
     runs = [
-        RunVerdicts(str(run), agent, str(trace_id), *(_verdict_or_none(one) for one in verdicts))
-        for run, agent, trace_id, *verdicts in plain["runs"]
+        RunVerdicts(**{**one, "nudge": _verdict_or_none(one["nudge"]), "stop": _verdict_or_none(one["stop"])})
+        for one in plain["runs"]
     ]
     return CurrentVerdicts(_verdict_or_none(plain["last"]), tuple(runs))
 
