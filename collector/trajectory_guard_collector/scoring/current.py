@@ -99,7 +99,8 @@ class CurrentVerdicts(NamedTuple):
             return self  # as most steps
         current = self.after_recovery(verdict.run) if verdict.recovered else self
         run = next((one for one in current.runs if one.run == verdict.run), RunVerdicts(verdict.run))
-        run = run.at(verdict, None if is_between(verdict.run) else step.agent_id, trace_id)
+        agent = None if is_between(verdict.run) else step.agent_id or run.agent  # once named, it is the same agent
+        run = run.at(verdict, agent, trace_id)
         others = [one for one in current.runs if one.run != verdict.run]
         if len(others) == _MAX_RUNS:  # one against which nothing stands goes first
             others.remove(next(filter(attrgetter("is_clear"), others), others[0]))
