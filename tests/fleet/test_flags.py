@@ -37,7 +37,7 @@ def test_captures_give_the_answers_of_one_process(name: str) -> None:
 
 
 @given(seed=ORDERS, live_mib=st.sampled_from([0.0, 64.0]))
-@settings(max_examples=6, phases=(Phase.generate,))
+@settings(max_examples=3, phases=(Phase.generate,))
 def test_recorded_runs_with_crashes_give_the_answers_of_one_process(seed: int, live_mib: float) -> None:
     every = recorded()[0]
     for requests in (every[: len(every) // 2], every):  # half of the runs go on, then all are over
