@@ -9,7 +9,7 @@ from trajectory_guard.core.detectors.pingpong import AGENTS, Visit
 from trajectory_guard.core.fingerprints import text_digest
 from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.policy import Level
-from trajectory_guard.core.tracking.scope import graph_instance, label_of
+from trajectory_guard.core.tracking.scope import graph_instance, graph_turn, label_of
 
 if TYPE_CHECKING:
     from trajectory_guard.core.engine import Verdict
@@ -58,15 +58,15 @@ class Given:
 
     def note_stop(self, run: str, path: str) -> None:
         """Record that the agent of a run was stopped. ``path``: as for ``flag_for_gate``."""
-        if self.stopped_in != _turn_in(run):
-            self.stops, self.stopped_in = {}, _turn_in(run)
+        if self.stopped_in != graph_turn(run):
+            self.stops, self.stopped_in = {}, graph_turn(run)
         for place in _places(path):
             if place in self.stops or len(self.stops) < _MAX_PLACES:
                 self.stops[place] = self.stops.get(place, 0) + 1
 
     def is_begun_again(self, run: str, path: str) -> bool:
         """Whether the agent of a run was stopped before, or any agent that was stopped has been begun again."""
-        if not self.stops or self.stopped_in != _turn_in(run):
+        if not self.stops or self.stopped_in != graph_turn(run):
             return False
         return any(place in self.stops for place in _places(path)) or any(times > 1 for times in self.stops.values())
 
@@ -106,7 +106,7 @@ def flag_for_gate(entry: Entry, run: str, path: str = "") -> RunFlag:
     own, relay, given = entry.flag(run), entry.state.relay, entry.given
     if relay is None or relay.label != label_of(AGENTS, entry.state.turns.get("")):
         return own  # no agent has handed over in this user turn
-    if _turn_in(relay.label) not in ("", _turn_in(run)):
+    if graph_turn(relay.label) not in ("", graph_turn(run)):
         return own  # the next one has begun, which no gate at the top has read yet
     between = entry.flag(relay.label)
     if not relay.ladder.stopped:  # an agent has brought something new since
@@ -134,10 +134,6 @@ def _places(path: str) -> tuple[str, ...]:
     """The node of a path of tasks, and the node that its graph is unless at the top, as paths of names."""
     node = "|".join([task.partition(":")[0] for task in path.split("|")])
     return tuple([bounded_name(place) for place in (node, node.rpartition("|")[0]) if place])
-
-
-def _turn_in(run: str) -> str:
-    return run.partition("/")[2]
 
 
 def _takes_part(entry: Entry, run: str, verdict: Verdict | None) -> bool:

@@ -306,17 +306,8 @@ def test_the_result_is_read_from_the_message_that_sentry_writes(written: str, re
 
 
 def test_a_call_that_sentry_and_the_ai_sdk_report_counts_once() -> None:
-    own = {
-        "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look", "gen_ai.tool.call.id": "c1",
-        "gen_ai.tool.call.arguments": '{"q": 1}', "gen_ai.tool.call.result": '{"total": 0}',
-    }  # fmt: skip
-    wrapped = {
-        "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look", "gen_ai.tool.call.id": "c1",
-        "gen_ai.tool.input": '{"q": 1}',
-        "gen_ai.tool.output": '{"type":"tool-result","toolCallId":"c1","output":{"total":0}}',
-    }  # fmt: skip
-    spans = [
-        span_view(own, "execute_tool look", scope="gen_ai", span_id="1" * 16),
-        span_view(wrapped, "execute_tool look", scope="@sentry/node", span_id="2" * 16),
-    ]
-    assert len(extract_steps(spans)) == 1
+    message = '{"type":"tool-result","toolCallId":"call_1","output":{"total":0}}'
+    own = tool_view('{"q": 1}', '{"total": 0}', scope="gen_ai", span_id="1" * 16)
+    wrapped = {key: value for key, value in own.attributes.items() if not key.startswith("gen_ai.tool.call.")}
+    wrapped |= {"gen_ai.tool.call.id": "call_1", "gen_ai.tool.input": '{"q": 1}', "gen_ai.tool.output": message}
+    assert len(extract_steps([own, span_view(wrapped, scope="@sentry/node", span_id="2" * 16)])) == 1

@@ -9,13 +9,14 @@ from typing import Final, NamedTuple
 from trajectory_guard.between import is_between
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
+from trajectory_guard.core.tracking.scope import graph_turn
 from trajectory_guard_collector.scoring.items import Item, StepItem
 
 _MAX_RUNS: Final = 8
 
 
 class RunVerdicts(NamedTuple):
-    """What stands against one run.
+    """The verdicts that stand against one run.
 
     Fields:
         run: its label; agent: the name of its agent, None if no span names it.
@@ -34,11 +35,6 @@ class RunVerdicts(NamedTuple):
     stop_in: str = ""
 
     @property
-    def turn(self) -> str:
-        """The user turn in its label; empty if it has none."""
-        return self.run.partition("/")[2]
-
-    @property
     def is_clear(self) -> bool:
         """Whether nothing stands against it."""
         return self.nudge is None is self.stop
@@ -55,13 +51,13 @@ class RunVerdicts(NamedTuple):
         return now
 
     def after(self, ended: Collection[str]) -> RunVerdicts:
-        """What stands once these traces have ended: a loop through several traces goes on in the next one."""
+        """The same once these traces have ended: a loop through several traces goes on in the next one."""
         nudge = None if self.nudge_in in ended else self.nudge
         return self._replace(nudge=nudge, stop=None if self.stop_in in ended else self.stop)
 
 
 class CurrentVerdicts(NamedTuple):
-    """What stands against a trajectory. It follows from its steps in their order, on whatever process.
+    """The verdicts that stand against a trajectory. They follow from its steps in their order, on whatever process.
 
     Fields:
         last: the newest verdict with a finding.
@@ -127,7 +123,7 @@ class CurrentVerdicts(NamedTuple):
         return not all(one.after(ended).is_clear for one in self.runs)
 
     def standing(self, agent: str | None, ended: Collection[str]) -> list[RunVerdicts]:
-        """What concerns an agent that asks now: its newest run, and the loop between agents of the same user turn.
+        """The verdicts for an agent that asks now: on its newest run, and on the loop between agents of that user turn.
 
         Parameters:
             agent: its name; None asks for the run that acted last, of whatever agent.
@@ -135,7 +131,9 @@ class CurrentVerdicts(NamedTuple):
         """
         own = [one for one in self.runs if not is_between(one.run) and agent in (None, one.agent)]
         between = [one for one in self.runs if is_between(one.run)]
-        found = own[-1:] + [one for one in between[-1:] if not own or one.turn in ("", own[-1].turn)]
+        found = own[-1:] + [
+            one for one in between[-1:] if not own or graph_turn(one.run) in ("", graph_turn(own[-1].run))
+        ]
         return [one.after(ended) for one in found]
 
 

@@ -137,7 +137,8 @@ class Identifier:
             self._ancestor_arrived(trace, span_id)
             yield
         for trace in self._roots:
-            self._end(trace)
+            if trace.key is not None:
+                self._operations.end(trace.key, trace.id.hex())
         self._roots.clear()
 
     def session_of(self, item: StepItem) -> str | None:
@@ -323,10 +324,6 @@ class Identifier:
             trace.key = key
             others = all_conversation_ids(view.attributes, self._table) if view is not None else ()
             self._operations.name(key, (key[1], trace.id.hex(), *others))
-
-    def _end(self, trace: Trace) -> None:
-        if trace.key is not None:
-            self._operations.end(trace.key, trace.id.hex())
 
     def _by_trace(self, trace: Trace, span: SpanView) -> str:
         return trace.conversation or span.trace_id

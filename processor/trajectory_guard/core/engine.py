@@ -226,7 +226,8 @@ class Engine:
         if lap is None or ended is None:
             return evaluated[3]
         self._count(state, lap, ended.first)
-        lap[0].trace_id = step.trace_id if ended.trace == step.trace_id else lap[0].trace_id
+        if ended.trace == step.trace_id:
+            lap[0].trace_id = step.trace_id
         return self._weightier(state, evaluated[3], lap)
 
     def _evaluate(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum, IntEnum
+from enum import Enum
 from typing import Any, Final, Literal, NamedTuple
 
 
@@ -90,8 +90,8 @@ HANDOFF_SUFFIX: Final = ".handoff"
 """Suffix of the dialect of a step that stands for a hand-off without a tool."""
 
 
-class Delivered(IntEnum):
-    """What comes back with a hand-over."""
+class Delivered(Enum):
+    """The kind of text that comes back with a hand-over."""
 
     NOTHING = 0
     """Nothing that was not said before."""

@@ -383,14 +383,13 @@ def learn(
     streaks = [profile.streaks[at] + 1 if at in changed else 0 for at in range(len(parts))]
     known = {place: (value, ups, downs, ones) for place, value, ups, downs, ones in profile.numbers}
     numbers = _numbers(parts, known, makes)
-    decimals = {place for place, *_ in numbers if _decimal(parts[place]) is not None}
-    wild = {place for place, _, ups, downs, ones in numbers if (ups and downs) or _is_serial(parts[place], ones)}
-    wild.update(place for place, *_ in numbers if place not in known)  # a code before: by chance without a letter now
-    drifting = {place for place, _, ups, downs, _ in numbers if place in decimals and _has_trend(ups, downs)}
-    if drifting.isdisjoint(changed):
-        noise = profile.masked == masked or _is_noise(parts, changed, streaks, wild - decimals, repeats, makes=makes)
-    else:
-        noise = profile.masked == masked
+    integers = [one for one in numbers if one[-1] != _OF_DECIMAL]
+    wild = {place for place, _, ups, downs, ones in integers if (ups and downs) or _is_serial(parts[place], ones)}
+    wild.update(place for place, *_ in integers if place not in known)  # a code before: by chance without a letter now
+    drifting = {place for place, _, ups, downs, ones in numbers if ones == _OF_DECIMAL and _has_trend(ups, downs)}
+    noise = profile.masked == masked or (
+        drifting.isdisjoint(changed) and _is_noise(parts, changed, streaks, wild, repeats, makes=makes)
+    )
     return NoiseProfile(masked, tokens.hex(), streaks, numbers), noise
 
 
@@ -424,7 +423,7 @@ def _numbers(parts: list[Part], known: dict[int, tuple[int, int, int, int]], mak
             last, ups, downs, _ = known.get(place, (decimal, 0, 0, 0))
             ups, downs = ups + (decimal > last), downs + (decimal < last)
             aged = 1 + (max(ups, downs) > _MAX_COUNT)  # what was long ago counts for less
-            found.append([place, decimal, ups // aged, downs // aged, 0])
+            found.append([place, decimal, ups // aged, downs // aged, _OF_DECIMAL])
             continue
         text = part.text.strip(_AROUND_NUMBERS)
         if not ((1 if makes else _MIN_ID_DIGITS) <= len(text) <= _MAX_ID_DIGITS and text.isascii() and text.isdigit()):
@@ -432,7 +431,7 @@ def _numbers(parts: list[Part], known: dict[int, tuple[int, int, int, int]], mak
         value = int(text)
         last, ups, downs, ones = known.get(place, (value, 0, 0, 0))
         jump = abs(value - last) * 10 >= last
-        ones = min(_MAX_COUNT, ones + 1) if 0 < value - last <= _NEXT else 0
+        ones = min(_MAX_COUNT, max(0, ones) + 1) if 0 < value - last <= _NEXT else 0
         ups, downs = ups + (jump and value > last), downs + (jump and value < last)
         found.append([place, value, min(_MAX_COUNT, ups), min(_MAX_COUNT, downs), ones])
     return found
@@ -452,6 +451,8 @@ def _has_trend(ups: int, downs: int) -> bool:
 _DECIMAL: Final = re.compile(r"[+-]?\d{1,9}\.\d{1,12}(?:[eE][+-]?\d{1,2})?", re.ASCII)
 _TREND: Final = 3
 _MAX_COUNT: Final = 9
+_OF_DECIMAL: Final = -1
+"""In place of how often a number grew by a few: it is a decimal."""
 _AROUND_NUMBERS: Final = ".,;:#()[]'\""
 _NAME_MARKS: Final = re.compile(r"[@._/+'\u2019-]+")
 _AROUND_WORDS: Final = _AROUND_NUMBERS + "!?"

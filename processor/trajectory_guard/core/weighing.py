@@ -184,7 +184,7 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
     if seen.varies and is_brief(text):
         return Certainty.WAITING  # a reading, a draw: each value came before, and nobody knows which is next
     if seen.unclear:
-        return Certainty.ACKNOWLEDGED
+        return Certainty.ACKNOWLEDGED  # the agents have said something new
     if is_handoff(step.tool_name) and (seen.idle or not seen.in_a_row):
         return Certainty.LIKELY  # the agents' own results do not show
     if step.duration >= LEAST_WAIT_S and _has_waited(seen, text):

@@ -119,10 +119,17 @@ def _holds_agents_alone(builder: Builder, asked: _Asked) -> bool:
     try:
         check_messages(builder, asked.gate.messages_key)
     except GraphShapeError:
-        if asked.tools is not None or asked.agent is not None or not _guardable(builder, nested_below(asked.gate)):
+        if not _may_go_without(builder, nested_below(asked.gate), asked.tools, asked.agent):
             raise
         return True
     return False
+
+
+def _may_go_without(
+    builder: Builder, nested: Nested, tools: str | Sequence[str] | None, agent: str | Sequence[str] | None
+) -> bool:
+    """Whether a graph needs no gate of its own: nobody has named a node for one, and its sub-graphs are guarded."""
+    return tools is None and agent is None and _guardable(builder, nested)
 
 
 def guard_builder(
@@ -211,7 +218,7 @@ def _guard_copy(
         if way.way_back is not None:  # the compiled node ends here on purpose
             raise GraphShapeError(f"no edge leads out of {', '.join(way.tools)}, so no tool result gets to an agent")
     except GraphShapeError:
-        if tools is not None or agent is not None or not _guardable(builder, nested):
+        if not _may_go_without(builder, nested, tools, agent):
             raise
         way = Way((), (), None)
     check_way(builder, way, None if gate.on_stop in ENDINGS else gate.on_stop)

@@ -72,10 +72,11 @@ class SameAnswer(Detector):
             certainty = Certainty.LIKELY if far >= _FAR_LOOKED and shows else Certainty.ACKNOWLEDGED
             nothing = not seen.has_found if seen.outcome == EMPTY else _is_one_line(seen)
             may_be_items = nothing and any(map(_is_numbered, seen.values))  # as the days of a year
+            may_stop = listed or far >= _FAR_DONE or (shows and not may_be_items)  # rows may be written in order
             return self.found(
                 seen, 1.0, "same_answer", certainty, count=seen.alike, first_step=seen.alike_first, varied=True,
                 calls=min(seen.alike, seen.memory), at_least=True,
-                only_nudge=not (listed or (shows and not may_be_items) or far >= _FAR_DONE),  # or rows are written
+                only_nudge=not may_stop,
             )  # fmt: skip
         if seen.alike >= _PAGES - 1 and seen.signature is None and _shows_page(seen):
             return self.found(

@@ -81,6 +81,15 @@ def graph_instance(label: str) -> str:
     return label.partition("/")[0]
 
 
+def graph_turn(label: str) -> str:
+    """The user turn in a run's label, as gates write it; empty if it has none.
+
+    >>> graph_turn("alice:1/turn"), graph_turn("/turn"), graph_turn("alice:1")
+    ('turn', 'turn', '')
+    """
+    return label.partition("/")[2]
+
+
 def are_siblings(first: str, second: str) -> bool:
     """Whether two labels name runs of different graph instances, neither of them inside the other.
 
