@@ -20,6 +20,18 @@ class _StopError(BaseException):
     """The program was asked to stop while it started."""
 
 
+_signals: list[str] = []
+
+
+def asked_early() -> str:
+    """Name of the signal that asked the program to stop while it started; empty if none did.
+
+    The signal raises an exception wherever the program is. C code of a library may put one of its own in its place, and
+    where Python finalizes an object nothing is raised at all: whoever takes the signals over has to ask.
+    """
+    return _signals[0] if _signals else ""
+
+
 def stoppable(program: Callable[[], int]) -> int:
     """Run a program that serves. Until it handles the signals itself, they end it with status 0: a worker that is
     replaced while it loads its modules or looks for a broker has not failed."""
@@ -37,7 +49,8 @@ def _signals_raise() -> Iterator[None]:
 
     def handle(number: int, _: FrameType | None) -> NoReturn:
         give_back()
-        raise _StopError(signal.Signals(number).name)
+        _signals.append(signal.Signals(number).name)
+        raise _StopError(asked_early())
 
     def give_back() -> None:
         for number, before in previous.items():
@@ -47,6 +60,7 @@ def _signals_raise() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # only the main thread can set handlers
         yield
         return
+    _signals.clear()
     handled = [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]  # as nohup sets it
     previous = {number: signal.signal(number, handle) for number in handled}
     try:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.absent import run_commands, site_without
+from tests.faults.processes import free_port
 from tests.helpers import COLLECTOR_PACKAGE, PACKAGE, TESTS, table_rows
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.config.load import load_as
@@ -122,6 +123,62 @@ def test_a_signal_while_modules_are_loaded_is_a_graceful_stop(tmp_path: Path, co
         env={"PYTHONPATH": f"{tmp_path}:{PACKAGE.parent}:{COLLECTOR_PACKAGE.parent}"}, check=False, timeout=60,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
+
+
+_REPLACED = """
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+except BaseException:
+    raise TypeError("expected a text") from None
+"""
+_SWALLOWED = """
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+Finalized()
+"""
+
+
+def run_with(check: str, command: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command whose check of the topics is this code."""
+    pytest.importorskip("quixstreams", reason="the extra 'fleet' is not installed")
+    program = "\n".join([
+        "import os, signal, sys",
+        "from trajectory_guard_collector.fleet.admin import Topology",
+        "from trajectory_guard_collector.fleet.cli import main",
+        "def check(self):", *[f"    {line}" for line in check.strip().split("\n")],
+        "Topology.check = check",
+        "sys.exit(main(sys.argv[1:]))",
+    ])  # fmt: skip
+    settings = {
+        "state.dir": directory, "kafka.brokers": f"[localhost:{free_port()}]", "kafka.group": "g",
+        "flags.endpoint": f"localhost:{free_port()}", "telemetry.endpoint": f"localhost:{free_port()}",
+        "langfuse": "{enabled: true, public_key: pk, secret_key: sk, endpoint: 'http://localhost:1'}",
+    }  # fmt: skip
+    options = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+    return subprocess.run(
+        [sys.executable, "-c", program, command, *options], capture_output=True, text=True, check=False, timeout=60,
+        env={"PYTHONPATH": f"{PACKAGE.parent}:{COLLECTOR_PACKAGE.parent}"},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("how", [pytest.param(_REPLACED, id="replaced"), pytest.param(_SWALLOWED, id="swallowed")])
+@pytest.mark.parametrize("command", ["run", "flags", "scores"])
+def test_a_signal_whose_exception_is_lost_is_a_graceful_stop_all_the_same(
+    tmp_path: Path, how: str, command: str
+) -> None:
+    """C code of a library puts an error of its own in its place; where an object is finalized, none can be raised."""
+    done = run_with(how, command, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "stopped" in done.stderr
+    assert "stopping after an error" not in done.stderr
+
+
+def test_the_line_on_an_error_names_its_causes(tmp_path: Path) -> None:
+    """The engine wraps what fails while partitions move: "Error during partition assignment" alone helps nobody."""
+    done = run_with("raise RuntimeError('outer') from ValueError('inner')", "run", tmp_path)
+    assert done.returncode == 1
+    assert "stopping after an error: RuntimeError: outer; from ValueError: inner" in done.stderr
 
 
 def test_a_state_directory_that_cannot_be_made_is_a_bad_configuration(

@@ -13,8 +13,9 @@ import pytest
 
 pytest.importorskip("quixstreams", reason="the extra 'fleet' is not installed")
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from quixstreams import Application
+from quixstreams.exceptions import PartitionAssignmentError
 from quixstreams.internal_producer import InternalProducer
 from quixstreams.models import TopicAdmin, TopicConfig, TopicManager
 
@@ -205,6 +206,29 @@ def test_a_stop_that_comes_while_the_worker_joins_the_group_holds(
     worker.run()
     rescue.cancel()
     assert not ran_on
+
+
+@pytest.mark.parametrize("code", [KafkaError._DESTROY, KafkaError._TIMED_OUT])
+def test_partitions_that_come_while_the_consumer_closes_are_no_failure(
+    cluster: tuple[Producer, str], tmp_path: Path, code: int
+) -> None:
+    """Another worker gets them. Any other error in an assignment is one."""
+    producer, address = cluster
+    settings = config(address, tmp_path)
+    worker, _ = worker_on(settings)
+    for topic in wanted(settings):
+        producer.list_topics(topic.name, timeout=10)
+
+    def closed(*_: Any, **__: Any) -> None:
+        worker.stop()
+        raise KafkaException(KafkaError(code))
+
+    worker.app._consumer.committed = closed
+    if code == KafkaError._DESTROY:
+        worker.run()
+    else:
+        with pytest.raises(PartitionAssignmentError):
+            worker.run()
 
 
 @pytest.mark.parametrize(

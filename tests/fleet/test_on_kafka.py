@@ -54,7 +54,8 @@ def test_workers_that_die_again_and_again_change_no_verdict(new_run: NewRun, see
             shutil.rmtree(run.state_of(name))
         workers[name] = run.start(name)
     run.wait_for(expected, supervised=True)
-    assert [one.terminate() for one in workers.values()] == [0, 0]
+    statuses = [one.terminate() for one in workers.values()]
+    assert statuses == [0, 0], [one.log[-2_000:] for one in workers.values()]
 
 
 def test_a_broker_that_dies_and_comes_back_costs_nothing(own_broker: Broker, new_run: NewRun) -> None:

@@ -18,7 +18,7 @@ from trajectory_guard_collector.command_line import FAILED
 from trajectory_guard_collector.config.models import CollectorConfig
 from trajectory_guard_collector.config.process_variables import ignored_variables
 from trajectory_guard_collector.config.render import unusable_storage
-from trajectory_guard_collector.early_stop import FINE, STOPPING
+from trajectory_guard_collector.early_stop import FINE, STOPPING, asked_early
 from trajectory_guard_collector.errors import StartError
 from trajectory_guard_collector.telemetry import logs
 
@@ -131,6 +131,8 @@ def _handle_signals(stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     for number in STOPPING:
         loop.add_signal_handler(number, _asked_to_stop, stop, number)
+    if asked_early():
+        stop.set()
     if hasattr(signal, "SIGHUP"):
         loop.add_signal_handler(
             signal.SIGHUP,

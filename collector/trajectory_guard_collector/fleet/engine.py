@@ -17,13 +17,16 @@ from traceback import format_exc
 from typing import Any, Final
 
 import orjson
+from confluent_kafka import KafkaError, KafkaException
 from quixstreams import Application, message_context
+from quixstreams.exceptions import PartitionAssignmentError
 from quixstreams.kafka import ConnectionConfig
 from quixstreams.models import TopicManager
 from quixstreams.sinks.base import BaseSink
 from quixstreams.state.rocksdb import RocksDBOptions
 
 from trajectory_guard_collector.command_line import FAILED
+from trajectory_guard_collector.early_stop import asked_early
 from trajectory_guard_collector.fleet import catalogue
 from trajectory_guard_collector.fleet.config import FleetConfig
 from trajectory_guard_collector.fleet.connection import connection
@@ -132,6 +135,10 @@ class Worker:
         try:
             with watch:
                 self.app.run()
+        except PartitionAssignmentError as error:
+            if not (self.app._stop_event.is_set() and _is_closed(error.__cause__)):
+                raise
+            _log.debug("partitions came while the consumer closed: %s", error.__cause__)  # another worker gets them
         finally:
             self._joined = False
         if self._stalled:
@@ -250,7 +257,7 @@ class Worker:
 
         def begin_unless_asked() -> None:
             begin()
-            if asked.is_set():
+            if asked.is_set() or asked_early():
                 tracker.stop()
 
         tracker.set_as_running = begin_unless_asked
@@ -294,6 +301,11 @@ class Worker:
             return left
 
         producer.flush = bounded
+
+
+def _is_closed(error: BaseException | None) -> bool:
+    """Whether librdkafka was asked something while the consumer closes."""
+    return isinstance(error, KafkaException) and error.args[0].code() == KafkaError._DESTROY
 
 
 def _end_after(seconds: float, why: str) -> threading.Timer:

@@ -18,7 +18,7 @@ from trajectory_guard.integrations.langfuse.client import INSTALL
 from trajectory_guard_collector.command_line import FAILED
 from trajectory_guard_collector.config.directories import why_not_made, why_unusable
 from trajectory_guard_collector.config.process_variables import ignored_variables
-from trajectory_guard_collector.early_stop import FINE, STOPPING
+from trajectory_guard_collector.early_stop import FINE, STOPPING, asked_early
 from trajectory_guard_collector.errors import StartError
 from trajectory_guard_collector.fleet import catalogue
 from trajectory_guard_collector.fleet.admin import Topology
@@ -33,6 +33,7 @@ from trajectory_guard_collector.telemetry.throttled_log import ThrottledRecords
 
 logger: Final = logging.getLogger(__name__)
 _ATTEMPTS: Final = ("quixstreams.kafka.consumer", "quixstreams.kafka.producer")
+_MAX_CAUSES: Final = 4
 _GC_THRESHOLDS: Final = (20_000, 20, 20)
 """Most objects of a batch are freed with it: collecting cycles as often as by default finds next to nothing."""
 
@@ -147,6 +148,9 @@ def _stop_signal(stop: Callable[[], None] = lambda: None) -> threading.Event:
 
     for number in STOPPING:
         signal.signal(number, handle)
+    if asked_early():
+        stopping.set()
+        stop()
     return stopping
 
 
@@ -154,7 +158,8 @@ def _status_of(config: FleetConfig, work: Callable[[], None]) -> int:
     """Check the topics, do the work, and log how it ended."""
     try:
         Topology(config).check()
-        work()
+        if not asked_early():
+            work()
     except StartError as error:
         for line in str(error).splitlines():
             logger.error("%s", line)
@@ -165,12 +170,23 @@ def _status_of(config: FleetConfig, work: Callable[[], None]) -> int:
     except ConfigError:
         raise
     except Exception as error:
-        logger.error(
-            "stopping after an error: %s: %s", type(error).__name__, error, exc_info=logger.isEnabledFor(logging.DEBUG)
-        )
+        if asked_early():  # C code of a library has put its own error in the place of the request
+            logger.info("%s while the program started: stopped", asked_early())
+            return FINE
+        logger.error("stopping after an error: %s", _with_causes(error), exc_info=logger.isEnabledFor(logging.DEBUG))
         return FAILED
     logger.info("stopped")
     return FINE
+
+
+def _with_causes(error: BaseException) -> str:
+    """The error and what it comes from, the outermost first: the engine wraps what fails while partitions move."""
+    texts: list[str] = []
+    cause: BaseException | None = error
+    while cause is not None and len(texts) < _MAX_CAUSES:
+        texts.append(f"{type(cause).__name__}: {cause}")
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    return "; from ".join(texts)
 
 
 def unusable_state(config: FleetConfig) -> str | None:
