@@ -111,18 +111,72 @@ def test_a_very_long_input_is_not_read() -> None:
     assert asked(text("user", "x" * MAX_INPUT_CHARS)) is None
 
 
+# --- an input whose beginning is lost ------------------------------------------------------------------------------
+
+
+def spread(history: list[dict[str, Any]], most: int, *, newest: bool = True) -> dict[str, Any]:
+    """An input as OpenInference spreads it, of which a limit on the number of attributes keeps the newest or the first."""
+    found: dict[str, Any] = {}
+    for place, message in enumerate(history):
+        prefix = f"llm.input_messages.{place}.message"
+        found[f"{prefix}.role"] = message["role"]
+        for part in message["parts"]:
+            if part["type"] == "text":
+                found[f"{prefix}.content"] = part["content"]
+            elif part["type"] == "tool_call":
+                call = f"{prefix}.tool_calls.0.tool_call"
+                found |= {f"{call}.id": part["id"], f"{call}.function.name": part["name"]}
+                found[f"{call}.function.arguments"] = json.dumps(part["arguments"])
+            else:
+                found |= {f"{prefix}.content": part["result"], f"{prefix}.tool_call_id": part["id"]}
+    kept = list(found.items())[-most:] if newest else list(found.items())[:most]
+    return {**dict(kept), "openinference.span.kind": "LLM"}
+
+
+def asked_in_spread(history: list[dict[str, Any]], most: int) -> str | None:
+    return asked_in(span_view(spread(history, most)))
+
+
+def test_a_message_has_one_label_however_much_before_it_is_lost() -> None:
+    history = [*TURN * 8, text("user", "and on Sunday?")]
+    whole = asked_in_spread(history, 1_000)
+    assert whole == asked(*history)
+    assert {asked_in_spread([*history, *used_tool("no")], most) for most in (14, 30, 50, 128)} == {whole}
+
+
+@pytest.mark.parametrize(("language", "known"), [("nodejs", False), ("python", True), (None, False)])
+def test_where_the_newest_messages_may_be_lost_nothing_is_known(language: str | None, known: bool) -> None:
+    """SDKs other than Python's keep the attributes that came first."""
+    attributes = spread(TURN * 8, 40, newest=False)
+    resource = {"telemetry.sdk.language": language} if language else {}
+    view = span_view(attributes)._replace(dropped=70, resource=resource)
+    assert (asked_in(view) is not None) is known
+    assert asked_in(view._replace(dropped=0)) is not None
+
+
+def test_where_the_message_itself_is_lost_no_reminder_stands_for_it() -> None:
+    reminder = text("user", "Remember to answer in German.")
+    history = [*TURN, text("user", "and on Sunday?"), *used_tool("no") * 9, reminder, *used_tool("no")]
+    assert {asked_in_spread(history, most) for most in (9, 12, 20, 30)} == {None}
+
+
 # --- what follows from it ------------------------------------------------------------------------------------------
 
 
-def chat(*, turns: int = TURNS, captured: bool = True, new_messages: bool = True) -> Iterator[Span]:
-    """A person asks in each trace, the agent looks the same thing up."""
+def chat(
+    *, turns: int = TURNS, captured: bool = True, new_messages: bool = True, most: int | None = None, newest: bool = True
+) -> Iterator[Span]:
+    """A person asks in each trace, the agent looks the same thing up; ``most``: attributes of an input that are kept."""
     history: list[dict[str, Any]] = []
     for turn in range(turns):
         if new_messages or not history:
             history += TURN[:1]
         given = {"gen_ai.input.messages": json.dumps(history)} if captured else {}
+        given = given if most is None else spread(history, most, newest=newest)
         model = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 10, **given}
-        yield span(f"model {turn}", model, trace=f"t{turn}", parent=f"root {turn}", at=turn * 10)
+        asking = span(f"model {turn}", model, trace=f"t{turn}", parent=f"root {turn}", at=turn * 10)
+        asking.dropped_attributes_count = 0 if newest else 5
+        yield asking
         yield tool(f"tool {turn}", trace=f"t{turn}", parent=f"root {turn}", at=turn * 10 + 1)
         yield span(f"root {turn}", {"session.id": "c"}, trace=f"t{turn}", at=turn * 10, dur=3)
         history += TURN[1:3] if not new_messages else TURN[1:]
@@ -146,6 +200,20 @@ def test_what_is_asked_again_in_every_turn_is_no_loop(tmp_path: Path) -> None:
     assert len(verdicts) == TURNS
     assert not any(one.detections for one in verdicts)
     assert len({one.run for one in verdicts}) == TURNS
+
+
+def test_what_is_asked_again_is_no_loop_where_the_beginning_of_the_input_is_lost(tmp_path: Path) -> None:
+    verdicts = everywhere(list(chat(most=24)), tmp_path)
+    assert len(verdicts) == TURNS
+    assert not any(one.detections for one in verdicts)
+
+
+def test_where_the_end_of_the_input_is_lost_a_new_trace_is_an_uncertain_boundary(tmp_path: Path) -> None:
+    """As SDKs of other languages than Python lose it: what the spans of this process lost is seen from its places."""
+    data = request(*chat(most=12, newest=False))
+    for verdicts in (score_all([data]), replayed([data], tmp_path)):
+        assert any(one.detections for one in verdicts.values())
+        assert all(one.level is not Level.STOP for one in verdicts.values())
 
 
 def test_without_the_input_a_new_trace_is_an_uncertain_boundary(tmp_path: Path) -> None:

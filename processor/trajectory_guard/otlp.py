@@ -60,6 +60,7 @@ def _span(span: Mapping[str, Any], scope: str, version: str | None, resource: Ma
         scope=scope,
         scope_version=version,
         resource=resource,
+        dropped=_enum(_get(span, "droppedAttributesCount", "dropped_attributes_count") or 0, {}),
     )
 
 

@@ -76,6 +76,7 @@ def loops() -> dict[str, list[Any]]:
         "same_state": [record(tool, {"at": "size"}, PAGE) for tool in ("click", "scroll", "type")],
         "same_effect": [record("click", {"on": one}, PAGE) for one in ("buy", "pay", "next", "ok", "go", "more", "up")],
         "claims_done": [record("submit", {"answer": one}, "noted") for one in ("four", "five", "six", "seven", "one")],
+        "only_thoughts": [record("think", {"thought": f"{way}, {'very ' * at}slowly"}, "ok") for at, way in enumerate("abcdefgh" * 8)],
         "nothing_new": [
             record("go", {"way": way}, ROOM.format(at)) for way, at in zip(walk[1:], walk, strict=False)
         ],

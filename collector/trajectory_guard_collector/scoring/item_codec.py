@@ -223,7 +223,7 @@ def plain_view(view: SpanView) -> list[Any]:
     plain: list[Any] = list(view)
     plain[_ATTRIBUTES], plain[_RESOURCE] = dict(view.attributes), dict(view.resource)
     plain[_EVENTS] = [[event.name, dict(event.attributes)] for event in view.events]
-    return plain
+    return plain if view.dropped else plain[:-1]  # workers of earlier versions read it then
 
 
 def view_from(plain: list[Any]) -> SpanView:

@@ -243,6 +243,7 @@ def view_of(span: Span, scope: InstrumentationScope, resource: Mapping[str, Any]
         scope.name,
         scope.version or None,
         resource,
+        span.dropped_attributes_count,
     )
 
 

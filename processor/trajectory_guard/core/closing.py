@@ -109,6 +109,9 @@ def _sentences(main: DetectionResult, tool: str, ending: _Ending) -> tuple[str, 
         return f"{tool} failed at least {main.count} times without working once, and said nothing new", _FAILED
     if main.loop_type == TYPE_V:
         return f"{_failures(main, calls)}, most recently {tool}", _FAILED
+    if main.rule == "only_thoughts":
+        said = f"{main.count} thoughts in a row were written down, and nothing was done in between"
+        return said, "I need a decision, or other instructions."
     if main.loop_type == TYPE_VI and main.rule == "claims_done":
         return f"the work was declared done {main.count} times, and was not over", "Please say what is still missing."
     if main.loop_type == TYPE_VI:

@@ -362,6 +362,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "only_failures": Rule(None, _at_least("turns")),
     "never_works": Rule(None, _at_least("failures")),
     "same_message": Rule(None, _at_least("messages")),
+    "only_thoughts": Rule(None, _at_least("thoughts")),
     "claims_done": Rule(None, _at_least("claims")),
     "handoffs": Rule(None, _handoffs),
     NOTHING_NEW_SAID: Rule(_anything, _anything),

@@ -107,7 +107,20 @@ def is_thinking(tool: str) -> bool:
     return bool(words) and words[0] in _THINKING
 
 
+@lru_cache(maxsize=1024)
+def only_thinks(tool: str) -> bool:
+    """Whether the name of a tool says that it writes down a thought, and names no object: that of a plan is one.
+
+    >>> [only_thinks(tool) for tool in ("think_tool", "sequential_thinking", "reason_about_case", "plan_route")]
+    [True, True, False, False]
+    """
+    words = _words(tool)
+    return not _THINKING_ALONE.isdisjoint(words) and _THINKING_ALONE.union(_TOOL_NOUNS).issuperset(words)
+
+
 _THINKING: Final = frozenset(_PURPOSES["thinking"])
+_THINKING_ALONE: Final = _THINKING - {"plan"}
+_TOOL_NOUNS: Final = frozenset(("sequential", "step", "tool"))
 _WAITING: Final = frozenset(_PURPOSES["waiting"])
 
 

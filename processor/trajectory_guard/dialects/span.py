@@ -42,7 +42,8 @@ class SpanView(NamedTuple):
     """The parts of a span the guard reads. Ids are lower-case hex, times are seconds since the epoch.
 
     ``status`` is ``unset``, ``ok`` or ``error``; ``kind`` is ``internal``, ``server``, ``client``, ``producer`` or
-    ``consumer``; ``parent_id`` is None for a root.
+    ``consumer``; ``parent_id`` is None for a root; ``dropped`` is the number of attributes that a limit has
+    taken away, as far as it is known.
     """
 
     name: str
@@ -59,3 +60,4 @@ class SpanView(NamedTuple):
     scope: str = ""
     scope_version: str | None = None
     resource: Mapping[str, Any] = {}
+    dropped: int = 0

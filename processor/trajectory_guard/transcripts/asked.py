@@ -9,7 +9,7 @@ from trajectory_guard.core.steps import Usage
 from trajectory_guard.core.tracking.scope import asked_label
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable
-from trajectory_guard.transcripts.messages import input_items, shows_input
+from trajectory_guard.transcripts.messages import input_items, lost_messages, shows_input
 from trajectory_guard.transcripts.parts import read_messages
 from trajectory_guard.transcripts.transcript import Message
 
@@ -19,8 +19,8 @@ MAX_INPUT_CHARS: Final = 200_000
 
 def with_asked(usage: Usage, span: SpanView, table: DialectTable = DIALECTS) -> Usage:
     """The usage of a model call with the user message that it serves."""
-    messages = _Messages(_items(span, table))
-    return usage._replace(asked=_newest(messages), opening=_opens(messages))
+    messages, lost = _Messages(_items(span, table)), lost_messages(span, table)
+    return usage._replace(asked=_newest(messages, lost), opening=lost == 0 and _opens(messages))
 
 
 def asked_in(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
@@ -28,14 +28,15 @@ def asked_in(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
 
     Frameworks write much in the name of the user: observations of agents whose calls are plain text, reminders, our own
     nudges. A person speaks first, or after an answer of the model that asks for no tool. Where an input shows no tool
-    call in a structured form, only its first user message counts.
+    call in a structured form, only its first user message counts. With a part of the input, the message that is served
+    may be lost.
     """
-    return _newest(_Messages(_items(span, table)))
+    return _newest(_Messages(_items(span, table)), lost_messages(span, table))
 
 
 def opens(span: SpanView, table: DialectTable = DIALECTS) -> bool:
     """Whether the input of a model call has nothing behind the words of the user; stops at the first sign of more."""
-    return _opens(_Messages(_items(span, table)))
+    return _opens(_Messages(_items(span, table))) and lost_messages(span, table) == 0
 
 
 def _items(span: SpanView, table: DialectTable) -> list[Any]:
@@ -80,7 +81,9 @@ def _opens(messages: _Messages) -> bool:
     return asked
 
 
-def _newest(messages: _Messages) -> str | None:
+def _newest(messages: _Messages, lost: int | None) -> str | None:
+    if lost is None:
+        return None
     newest = first = None
     structured = False
     later: Message | None = None  # the message after the one looked at, if it is the user's
@@ -96,8 +99,8 @@ def _newest(messages: _Messages) -> str | None:
             first = place, later.text
         if structured and newest is not None:
             break
-    found = newest if structured and newest is not None else first
-    return asked_label(*found) if found is not None else None
+    found = newest if structured and newest is not None else None if lost else first
+    return asked_label(lost + found[0], found[1]) if found is not None else None
 
 
 def _chars(attributes: Mapping[str, Any]) -> int:

@@ -24,6 +24,13 @@ def unflatten(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
+def first_place(attributes: Mapping[str, Any], prefix: str) -> int | None:
+    """The lowest position under ``prefix``; None without one."""
+    size = len(prefix)
+    places = {key[size:].partition(".")[0] for key in attributes if isinstance(key, str) and key.startswith(prefix)}
+    return min((int(name) for name in places if _is_place(name)), default=None)
+
+
 def _set(node: dict[str, Any], path: list[str], value: Any) -> None:
     for name in path[:-1]:
         inner = node.get(name)

@@ -12,7 +12,7 @@ from trajectory_guard.dialects.base import json_object
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable, MessageKeys, is_copy
 from trajectory_guard.spans.content import is_object_repr
-from trajectory_guard.transcripts.flattened import unflatten
+from trajectory_guard.transcripts.flattened import first_place, unflatten
 from trajectory_guard.transcripts.parts import message_items, read_messages
 from trajectory_guard.transcripts.transcript import Message
 
@@ -59,6 +59,25 @@ def input_items(span: SpanView, table: DialectTable = DIALECTS) -> list[Any]:
     return []
 
 
+def lost_messages(span: SpanView, table: DialectTable = DIALECTS) -> int | None:
+    """Number of messages that are missing before those of ``input_items``; None if the newest ones may be missing.
+
+    Where each message has attributes of its own, a limit on the number of attributes takes some away: the first ones in
+    Python, the last ones elsewhere.
+    """
+    attributes = span.attributes
+    for key in table.message_keys(table.inputs, attributes):
+        if not key.endswith("."):
+            if key in attributes:
+                return 0
+        elif (first := first_place(attributes, key)) is not None:
+            return first or (None if span.dropped and span.resource.get(_LANGUAGE) != "python" else 0)
+    return 0
+
+
+_LANGUAGE: Final = "telemetry.sdk.language"
+
+
 def may_show_input(span: SpanView, table: DialectTable = DIALECTS) -> bool:
     """Whether a span has any key or event of messages, as most spans that show only what a call cost have not.
 
@@ -95,7 +114,7 @@ def _sources(span: SpanView, wanted: MessageKeys, table: DialectTable) -> Iterat
     attributes = span.attributes
     for key in table.message_keys(wanted, attributes):
         if key.endswith("."):
-            if any(name.startswith((f"{key}0.", f"{key}1.")) for name in attributes):
+            if any(name[len(key) : len(key) + 1].isdigit() and name.startswith(key) for name in attributes):
                 yield partial(unflatten, attributes, key)
         elif (value := attributes.get(key)) is not None and not (isinstance(value, str) and is_object_repr(value)):
             yield partial(attributes.get, key)

@@ -29,12 +29,13 @@ from trajectory_guard.core.detectors.repeats import DeniedAgain, KnownCalls, Rec
 from trajectory_guard.core.detectors.reported import REPORTED, Integrity, Stagnation
 from trajectory_guard.core.detectors.same_answer import SameAnswer
 from trajectory_guard.core.detectors.standstill import Standstill
+from trajectory_guard.core.detectors.thinking import Thinking
 from trajectory_guard.core.detectors.unseen import Unseen
 
 _BUILT_IN: tuple[type[Detector], ...] = (
     Stutter, Recurrence, DeniedAgain, Unseen, Insanity, SameAnswer, SameEffect, Phantom, Wandering, PingPong, HandOffs,
-    KnownCalls, LongCycle, ErrorStreak, Monologue, SameModelCall, Reread, Standstill, RecurringFailure, OnlyFailures,
-    NeverWorks,
+    KnownCalls, LongCycle, ErrorStreak, Monologue, Thinking, SameModelCall, Reread, Standstill, RecurringFailure,
+    OnlyFailures, NeverWorks,
 )  # fmt: skip
 LOOP_TYPES: tuple[str, ...] = (TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI)
 """The built-in loop types; ``weights()`` knows registered ones too."""

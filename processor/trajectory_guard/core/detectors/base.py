@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from trajectory_guard.core.build import mypyc_attr
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.steps import SUCCESS, Certainty, weakest
-from trajectory_guard.core.tools import is_finisher
+from trajectory_guard.core.tools import is_finisher, only_thinks
 
 TYPE_I: Final = "TYPE_I_STUTTER"
 TYPE_II: Final = "TYPE_II_INSANITY"
@@ -76,7 +76,7 @@ FAILED: Final = 16
 PROGRESS: Final = 32
 """The step brought something new."""
 SPOKEN: Final = 64
-"""The model wrote a text with the call, or declared its work done."""
+"""The model wrote a text with the call, wrote down a thought, or declared its work done."""
 COPIED: Final = 128
 """One model message holds the call so often that this copy counts; such a step shows no other sign."""
 UNSEEN: Final = 256
@@ -113,7 +113,7 @@ def signs_of(seen: Observation) -> int:
         signs |= FAILED
     elif seen.repeats < 2 or seen.repeated_at[-2:-1] != (seen.index - 1,):
         signs |= WORKED
-    if seen.step.thought or is_finisher(seen.name):
+    if seen.step.thought or is_finisher(seen.name) or only_thinks(seen.name):
         signs |= SPOKEN
     return signs
 

@@ -33,7 +33,8 @@ class SameAnswer(Detector):
     it is the same without the words of the request. A tool that has found something in this run may find nothing eight
     times. Where each call asks for something that was not asked for before, the calls are a list of look-ups, and never
     count; nor do calls that hand over new texts, if their answer names a file of the request. Only one page at eight
-    addresses in a row counts: it is a login, a test for robots or an empty shell before all of them; it is nudged.
+    addresses in a row counts: it is a login, a test for robots or an empty shell before all of them; it is nudged, and
+    stopped from the 120th on.
     Where each is the next page, offset or hour, or follows a cursor, thirty in a row count, slowly; so do eight empty
     ones where pages before them held something, and six pages that list the same things. Of days, hours and serial
     numbers that find nothing thirty lead to a nudge, and the 120th to a stop. They do not count if other
@@ -81,7 +82,8 @@ class SameAnswer(Detector):
         if seen.alike >= _PAGES - 1 and seen.signature is None and _shows_page(seen):
             return self.found(
                 seen, 1.0, "same_answer", Certainty.LIKELY, count=seen.alike, first_step=seen.alike_first, varied=True,
-                calls=min(seen.alike, seen.memory), at_least=True, only_nudge=True,  # copies lie at many addresses
+                calls=min(seen.alike, seen.memory), at_least=True,
+                only_nudge=seen.alike < _FAR_DONE,  # copies lie at many addresses
             )  # fmt: skip
         if (
             seen.alike < _CALLS - 1
