@@ -164,7 +164,12 @@ def test_where_the_message_itself_is_lost_no_reminder_stands_for_it() -> None:
 
 
 def chat(
-    *, turns: int = TURNS, captured: bool = True, new_messages: bool = True, most: int | None = None, newest: bool = True
+    *,
+    turns: int = TURNS,
+    captured: bool = True,
+    new_messages: bool = True,
+    most: int | None = None,
+    newest: bool = True,
 ) -> Iterator[Span]:
     """A person asks in each trace, the agent looks the same thing up; ``most``: attributes of an input that are kept."""
     history: list[dict[str, Any]] = []

@@ -100,6 +100,7 @@ def noisy_steps(seed: int, count: int) -> Iterator[StepRecord]:
             record("write", {"text": f"draft {at * 977 % 89}"}, f"draft {at} saved"),
             record("submit", {"file": "report"}, reason, "error"),
         ]
+    rare += [record("think", {"thought": f"{one}, {'very ' * at}slowly"}, "noted") for at, one in enumerate("abcd" * 9)]
     parts = [record("read", {"file": f"p_{at}.py"}, f"File {at} defines the class Part{at}.") for at in range(40)]
     rare += parts * 4
     for at, step in enumerate(rare, count + 12):

@@ -64,7 +64,9 @@ def test_twenty_thoughts_before_each_piece_of_work_are_left_alone() -> None:
 
 
 def test_a_tool_that_answers_a_thought_with_something_new_does_work() -> None:
-    steps = [think(one, f"The answer to this is {at * 7919 % 997} of {at * 31 % 113}.") for at, one in enumerate(THOUGHTS)]
+    steps = [
+        think(one, f"The answer to this is {at * 7919 % 997} of {at * 31 % 113}.") for at, one in enumerate(THOUGHTS)
+    ]
     assert first(evaluate(steps)) is None
 
 

@@ -118,6 +118,12 @@ def only_thinks(tool: str) -> bool:
     return not _THINKING_ALONE.isdisjoint(words) and _THINKING_ALONE.union(_TOOL_NOUNS).issuperset(words)
 
 
+@lru_cache(maxsize=1024)
+def only_speaks(tool: str) -> bool:
+    """Whether a tool does nothing but hand over words of the model: a thought, or that its work is done."""
+    return only_thinks(tool) or is_finisher(tool)
+
+
 _THINKING: Final = frozenset(_PURPOSES["thinking"])
 _THINKING_ALONE: Final = _THINKING - {"plan"}
 _TOOL_NOUNS: Final = frozenset(("sequential", "step", "tool"))

@@ -19,7 +19,8 @@ MAX_INPUT_CHARS: Final = 200_000
 
 def with_asked(usage: Usage, span: SpanView, table: DialectTable = DIALECTS) -> Usage:
     """The usage of a model call with the user message that it serves."""
-    messages, lost = _Messages(_items(span, table)), lost_messages(span, table)
+    items = _items(span, table)
+    messages, lost = _Messages(items), lost_messages(span, table) if items else 0
     return usage._replace(asked=_newest(messages, lost), opening=lost == 0 and _opens(messages))
 
 

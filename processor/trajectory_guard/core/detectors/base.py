@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from trajectory_guard.core.build import mypyc_attr
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.steps import SUCCESS, Certainty, weakest
-from trajectory_guard.core.tools import is_finisher, only_thinks
+from trajectory_guard.core.tools import only_speaks
 
 TYPE_I: Final = "TYPE_I_STUTTER"
 TYPE_II: Final = "TYPE_II_INSANITY"
@@ -113,7 +113,7 @@ def signs_of(seen: Observation) -> int:
         signs |= FAILED
     elif seen.repeats < 2 or seen.repeated_at[-2:-1] != (seen.index - 1,):
         signs |= WORKED
-    if seen.step.thought or is_finisher(seen.name) or only_thinks(seen.name):
+    if seen.step.thought or only_speaks(seen.name):
         signs |= SPOKEN
     return signs
 

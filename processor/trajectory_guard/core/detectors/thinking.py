@@ -15,7 +15,7 @@ _NEWEST: Final = 10
 
 
 class Thinking(Detector):
-    """Fires at the thirtieth thought in a row that is written down with a tool for thoughts, whatever it says.
+    """Fires when thirty thoughts in a row are written down with a tool for thoughts, whatever they say.
 
     Such a tool does nothing but acknowledge. Parallel thoughts count as one, and any other call ends the series. So
     does a result that says more than the thought did, as that of a tool that reasons with a model of its own.
