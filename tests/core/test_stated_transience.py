@@ -157,6 +157,26 @@ def test_an_error_that_allows_a_retry_later_passes(text: str) -> None:
     assert is_transient(text, None)
 
 
+LASTING_NAMES = (
+    "npm error ERESOLVE unable to resolve dependency tree\nnpm error Could not resolve dependency:\nnpm error peer react@17",
+    "Could not resolve all files for configuration ':app:debugCompileClasspath'.",
+    "Could not resolve placeholder 'db.url' in value \"${db.url}\"",
+    "error: could not resolve import './theme'",
+)
+
+
+@pytest.mark.parametrize("text", LASTING_NAMES)
+def test_a_name_in_a_program_that_cannot_be_resolved_does_not_pass(text: str) -> None:
+    """Found: an `npm install` that failed for a conflict was a wait, and stopped never."""
+    assert not is_transient(text, None)
+    assert stopped(evaluate(steps([("bash", {"command": "npm install"}, text, "error")] * 9))) is not None
+
+
+@pytest.mark.parametrize("what", ["host: github.com", "proxy: gate.corp", "hostname db-7", "the host name 'x'"])
+def test_a_name_of_the_network_that_cannot_be_resolved_may_pass(what: str) -> None:
+    assert is_transient(f"Could not resolve {what}", None)
+
+
 # Found: where a framework drops the class of an exception (Agno), a call that failed the same way twelve times was
 # nudged once and stopped at the sixteenth.
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def mask_noise(text: str) -> str:
 
 
 def of_this_moment(text: str) -> str:
-    """``text`` without the sessions, tokens and signatures in queries and forms: each request gets others.
+    """``text`` without the sessions, tokens, signatures and ways back in queries and forms: each request gets others.
 
     >>> mask_noise("Please sign in: https://a.example/wall?to=orders&sess=abcab8166f")
     'Please sign in: https://a.example/wall?to=orders&sess=<query>'
@@ -180,7 +180,8 @@ def of_this_moment(text: str) -> str:
 _OF_THIS_MOMENT: Final = re.compile(
     r"""((?:name|id)=["'][\w-]{0,30}(?:csrf|xsrf|verificationtoken|authenticity_token|viewstate|nonce)[\w-]{0,30}["'][^<>]{0,60}\s(?:value|content)=["']
     |(?:[?&]|(?<![^\s"'])(?=_?[cx]srf))(?:(?:j|php)?sess(?:ion)?(?:_?id)?|sid|_?(?:csrf|xsrf)(?:_?token)?|(?:access_|auth_|security_)?token|nonce
-    |(?:state|code_challenge)(?==[a-z\d]{20})|sig|signature|expires|key-pair-id|policy|googleaccessid|x-(?:amz|goog)-[a-z-]{4,20}|(?:_?ts?|_)(?==1\d{9})|(?:cb|rnd|rand)(?==\d{8}))=)[^\s&"'<>)\]}]{1,4096}""",
+    |(?:state|code_challenge)(?==[a-z\d]{20})|sig|signature|expires|key-pair-id|policy|googleaccessid|x-(?:amz|goog)-[a-z-]{4,20}|(?:_?ts?|_)(?==1\d{9})|(?:cb|rnd|rand)(?==\d{8})
+    |(?:next|continue|redirect(?:_?ur[il]|_to)?|return_?(?:to|url)|relaystate)(?==(?:/|%2f|https?(?::|%3a))))=)[^\s&"'<>)\]}]{1,4096}""",
     re.ASCII | re.IGNORECASE | re.VERBOSE,
 )
 """As web servers, frameworks for forms, signed URLs of AWS, Google Cloud and Azure, and pages against caches say."""

@@ -11,7 +11,7 @@ from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, text_digest
 from trajectory_guard.core.masking import mask_text, masked_hash
 from trajectory_guard.core.outcome import ERROR_STEMS, ends_in_error, looks_like_error
 from trajectory_guard.core.plain import Plain
-from trajectory_guard.core.restatement import names_call, restates
+from trajectory_guard.core.restatement import names_call, names_click, restates
 from trajectory_guard.core.result_text import (
     carries_content,
     describes_state,
@@ -451,8 +451,8 @@ class Observation:
         text, moves = (step.result or "").strip(), scrolls(step.tool_name, step.args)
         if carries_content(step.args) and not moves:
             return False
-        if moves and names_call(text, step.tool_name, step.args):
-            return True  # it says where the move was made, too
+        if (names_call if moves else names_click)(text, step.tool_name, step.args):
+            return True  # it says where the move was made, too, or what was clicked
         return is_acknowledgement(text) or restates(text, step.tool_name, step.args)
 
     @property
@@ -471,7 +471,9 @@ class Observation:
     def describes_state(self) -> bool:
         """Whether the result describes a state, rather than a value or an acknowledgement."""
         if self._describes_state is None:
+            step, text = self.step, (self.step.result or "").strip()
+            shows = self.signature is None and describes_state(text)
             self._describes_state = self.outcome == SUCCESS and (
-                self.step.stated or (self.signature is None and describes_state(self.step.result or ""))
+                step.stated or (shows and not names_click(text, step.tool_name, step.args))
             )
         return self._describes_state

@@ -37,6 +37,8 @@ _UNDER_WAY: Final = re.compile(r"\b(?:queued|retrying|running|processing|please 
 _PENDING_REMARK: Final = re.compile(
     r"\b(?:preparing|loading|in transit|out for delivery|under review|please wait)\b", re.IGNORECASE
 )
+_CONTAINER_UP: Final = re.compile(r"\bcontainer \S{1,100} {1,2}(?:started|running)\b", re.IGNORECASE)
+"""As ``docker compose up`` reports that it is done."""
 _PENDING_ELSEWHERE: Final = beginnings("pending")
 _PENDING_IN_ASCII: Final = ascii_beginnings("pending")
 _MAX_PENDING_CHARS: Final = 200
@@ -56,10 +58,12 @@ def is_pending(text: str) -> bool:
     (True, False, False)
     >>> is_pending("Building image 3/7"), is_pending("Empire State Building, 350 Fifth Avenue"), is_pending("Room 202")
     (True, False, False)
+    >>> is_pending("Container app-1  Started"), is_pending("Container app-1  Starting")
+    (False, True)
     """
     if len(text) > _MAX_PENDING_CHARS:
         return False
-    text = unescaped(text)
+    text = _CONTAINER_UP.sub("", unescaped(text)) if "ontainer " in text else unescaped(text)
     if _REJECTED.search(text) is not None and _UNDER_WAY.search(text) is None:
         return False  # it is not done because something is wrong with it: time will not mend that
     text = text.strip()

@@ -40,6 +40,7 @@ from trajectory_guard.core.tools import (
     is_thinking,
     makes_something,
     takes_a_batch,
+    takes_next,
 )
 from trajectory_guard.core.tracking import scope
 from trajectory_guard.core.volatile import (
@@ -333,6 +334,8 @@ class Reader:
             before = Vocabulary(*known.vocabulary) if known is not None else Vocabulary()
             vocabulary, is_paraphrase = before.add(text)
             profile, noise = profile._replace(vocabulary=list(vocabulary)), noise or is_paraphrase
+        if noise and takes_next(step.tool_name):
+            noise = known is not None and known.masked == profile.masked
         seen.under_way = noise and profile.shows_age
         symbol = run.history.results[previous] if noise else seen.result
         if not noise and known is not None and known.masked != profile.masked:

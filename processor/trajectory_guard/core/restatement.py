@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from trajectory_guard.core.result_text import MAX_FORM_CHARS, WORD, values_of
 from trajectory_guard.core.text import text_of
+from trajectory_guard.core.tools import acts_on_view
 from trajectory_guard.core.wordlists import words
 
 
@@ -40,6 +41,20 @@ def names_call(text: str, tool: str, args: Any) -> bool:
     return "\n" not in text and any(word in called for word in said) and called.issuperset(figures)
 
 
+def names_click(text: str, tool: str, args: Any) -> bool:
+    """Whether a short line tells what was clicked, pressed or typed, and shows nothing of the view behind it.
+
+    >>> names_click("Clicked button with index 57: Load more", "click_element", {"index": 57})
+    True
+    >>> names_click("Cart: 1 item, please choose a size", "click", {"element": 1})
+    False
+    """
+    if len(text) > _CLICK_CHARS or not acts_on_view(tool) or any(map(text.__contains__, _OF_VIEWS)):
+        return False
+    said = _said_without_negation(text)
+    return bool(said) and _is_form_of(said[0], _words_of(tool, None)) and names_call(text, tool, args)
+
+
 def _words_of(tool: str, args: Any) -> set[str]:
     """The words of the tool's name and of the names and values of the arguments, case-folded."""
     names = " ".join(map(text_of, (tool, *args) if isinstance(args, dict) else (tool,)))
@@ -67,5 +82,7 @@ def _is_form_of(word: str, called: set[str]) -> bool:
 
 _RESTATED_CHARS: Final = 160
 _LEAST_WORD_CHARS: Final = 4
+_CLICK_CHARS: Final = 80
+_OF_VIEWS: Final = "|[{"
 _PARTS_OF_NAME: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|[_.\-]")
 _NEGATIONS: Final = words("negations")

@@ -174,29 +174,6 @@ def asks_to_wait(args: object) -> bool:
 _WAIT_COMMAND: Final = re.compile(r"\A\s*(?:sleep|wait)\s+[\d.$%-]", re.IGNORECASE)
 
 
-LEAST_WAIT_S: Final = 3.0
-"""Running time in seconds from which on a call may have waited."""
-_BLOCKING_S: Final = 20.0
-
-
-def took_its_time(args: object, duration: float, *, short: bool) -> bool:
-    """Whether a call waited, whatever its name: as long as its arguments say, or very long for a short result.
-
-    Parameters:
-        duration: running time in seconds.
-        short: the result is blank or a remark.
-
-    >>> took_its_time({"segundos": 60}, 60.2, short=True), took_its_time({"n": 3}, 0.2, short=True)
-    (True, False)
-    """
-    if not short or duration < LEAST_WAIT_S:
-        return False
-    if duration >= _BLOCKING_S:
-        return True
-    asked = (value for value in _values(args) if isinstance(value, (int, float)) and 0 < value < 2 * _BLOCKING_S)
-    return any(0.8 * value <= duration <= 1.25 * value + 1.0 for value in asked)
-
-
 _CURSOR: Final = frozenset(_PURPOSES["cursor"])
 _ARROW_KEY: Final = re.compile(r"(?:arrow|page)[ _-]?(?:up|down|left|right)\Z", re.IGNORECASE)
 _PARENT_FOLDER: Final = re.compile(r"^\W*cd\s+(?:\.\.|-)")
@@ -212,6 +189,19 @@ def moves_cursor(tool: str, args: object) -> bool:
     if not _CURSOR.isdisjoint(_words(tool)):
         return True
     return any(isinstance(value, str) and _is_move(value) for value in _values(args))
+
+
+@lru_cache(maxsize=1024)
+def takes_next(tool: str) -> bool:
+    """Whether a tool takes the next entry of a queue: one that differs in a number only is another entry.
+
+    >>> takes_next("get_next_invoice"), takes_next("popTask"), takes_next("get_invoice")
+    (True, True, False)
+    """
+    return not _TAKES.isdisjoint(_words(tool))
+
+
+_TAKES: Final = frozenset(_PURPOSES["takes"])
 
 
 def scrolls(tool: str, args: object) -> bool:

@@ -34,7 +34,8 @@ _TRANSIENT_WORDS: Final = re.compile(
     r"|operation (?:is )?(?:already |still )?in progress|upstream connect error"
     r"|(?:could ?n.t|could not|cannot|can.t|failed to|unable to) connect"
     r"|no route to host"
-    r"|name or service not known|could not resolve|unreachable|host is down|reset by peer|broken pipe|socket hang up"
+    r"|name or service not known|could not resolve (?:the )?(?:host|proxy|name|address|domain|server)"
+    r"|unreachable|host is down|reset by peer|broken pipe|socket hang up"
     r"|empty reply from server|not reachable",
     re.IGNORECASE,
 )

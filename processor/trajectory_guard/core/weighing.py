@@ -22,10 +22,10 @@ from trajectory_guard.core.result_text import (
 )
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.settings import ToolSettings
+from trajectory_guard.core.similarity.keys import commands_in
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, PACE, SUCCESS, Certainty, weakest
 from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.tools import (
-    LEAST_WAIT_S,
     asks_to_wait,
     is_finisher,
     is_handoff,
@@ -34,7 +34,6 @@ from trajectory_guard.core.tools import (
     is_waiting,
     makes_something,
     moves_cursor,
-    took_its_time,
 )
 from trajectory_guard.core.tracking import scope
 from trajectory_guard.core.transient import is_held_up, is_lasting
@@ -203,7 +202,8 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
         belongs = seen.new_calls_since_repeat and not (
             seen.in_a_row or is_lookup(step.tool_name)
         )  # to each piece of work
-        acts = seen.in_a_row and not is_lookup(step.tool_name)  # a key, a step, an undo: silence acknowledges it
+        # a key, a step, an undo: silence acknowledges it; that of a command may say that it found nothing
+        acts = not is_lookup(step.tool_name) and (seen.in_a_row or not commands_in(seen.tool, step.args))
         acknowledged = belongs or acts or moves_cursor(step.tool_name, step.args)
         return Certainty.ACKNOWLEDGED if acknowledged else Certainty.CERTAIN
     if seen.outcome == EMPTY or step.stated:
@@ -233,6 +233,30 @@ def _of_failure(seen: Observation, text: str, pause_s: float) -> Certainty:
         if seen.outcome == ERROR and (not known or (changes and seen.repeats < _PASSED_BY_NOW)):
             return Certainty.ACKNOWLEDGED  # an error in unknown words may be one that passes
     return Certainty.LIKELY if seen.outcome == SUCCESS else Certainty.CERTAIN
+
+
+LEAST_WAIT_S: Final = 3.0
+"""Running time in seconds from which on a call may have waited."""
+_BLOCKING_S: Final = 20.0
+
+
+def took_its_time(args: object, duration: float, *, short: bool) -> bool:
+    """Whether a call waited, whatever its name: as long as its arguments say, or very long for a short result.
+
+    Parameters:
+        duration: running time in seconds.
+        short: the result is blank or a remark.
+
+    >>> took_its_time({"segundos": 60}, 60.2, short=True), took_its_time({"n": 3}, 0.2, short=True)
+    (True, False)
+    """
+    if not short or duration < LEAST_WAIT_S:
+        return False
+    if duration >= _BLOCKING_S:
+        return True
+    values = args.values() if isinstance(args, dict) else (args,)
+    asked = (value for value in values if isinstance(value, (int, float)) and 0 < value < 2 * _BLOCKING_S)
+    return any(0.8 * value <= duration <= 1.25 * value + 1.0 for value in asked)
 
 
 def _has_waited(seen: Observation, text: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -11,17 +11,18 @@ from trajectory_guard.core.detectors.base import TYPE_II, UNPRODUCTIVE, Detectio
 from trajectory_guard.core.fingerprints import text_digest
 from trajectory_guard.core.inquiry import ADVANCES, shared_start
 from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.restatement import names_click, restates
 from trajectory_guard.core.result_text import carries_content, is_acknowledgement, width
 from trajectory_guard.core.similarity import NormalForm, Relation, compare, normalize
 from trajectory_guard.core.similarity.cascade import Settle
-from trajectory_guard.core.similarity.keys import SHELL, classify_key, is_material, is_position
+from trajectory_guard.core.similarity.keys import commands_in, is_material, is_position
 from trajectory_guard.core.similarity.leaves import COMMAND, TEXT, WORD, Leaf
 from trajectory_guard.core.similarity.shell import seeks_the_same
 from trajectory_guard.core.similarity.texts import quotes_another
 from trajectory_guard.core.similarity.vocabulary import FUNCTION_WORDS, STOP_WORDS
 from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS, Certainty
 from trajectory_guard.core.text_bounds import chars_of
-from trajectory_guard.core.tools import is_communication, is_lookup, makes_something
+from trajectory_guard.core.tools import is_communication, is_handoff, is_lookup, makes_something
 
 MAX_QUERY_CHARS: Final = 120
 MAX_QUERY_WORDS: Final = 16
@@ -196,17 +197,36 @@ def _is_slot_swap(text: str, other: str) -> bool:
     return start + end < short and 2 * (start + end) >= short
 
 
-def _is_command(key: Any, value: Any) -> bool:
-    return isinstance(key, str) and isinstance(value, str) and classify_key(key) == SHELL
-
-
 def is_silent_command(seen: Observation) -> bool:
     """Whether a command printed nothing, and is none whose silence means that nothing was found."""
     if (seen.step.result or "").strip():
         return False
-    args = seen.step.args if isinstance(seen.step.args, dict) else {seen.tool: seen.step.args}
-    commands = [value for key, value in args.items() if _is_command(key, value)]
-    return bool(commands) and not any(
+    commands = commands_in(seen.tool, seen.step.args)
+    return bool(commands) and not _looks(commands)
+
+
+def only_says_done(seen: Observation) -> bool:
+    """Whether an action, or a command that is no look, returned nothing, or an acknowledgement: it shows no state."""
+    step, text = seen.step, (seen.step.result or "").strip()
+    if step.result is None or seen.outcome not in (SUCCESS, EMPTY) or is_lookup(step.tool_name):
+        return False
+    if names_click(text, step.tool_name, step.args):
+        return True
+    if is_handoff(step.tool_name) or carries_content(step.args):
+        return False
+    if not text:
+        return not _looks(commands_in(seen.tool, step.args))
+    if is_acknowledgement(text) and (text[:1] == "{" or text.count(" ") < _WORDS):
+        return True
+    return restates(text, step.tool_name, step.args)
+
+
+_WORDS: Final = 2
+"""What is longer, and quotes nothing of the call, may be the name of a place: "Kitchen. An empty table."."""
+
+
+def _looks(commands: Iterable[str]) -> bool:
+    return any(
         is_lookup(command.split(maxsplit=1)[0]) and "<<" not in command for command in commands if command.strip()
     )
 

@@ -13,6 +13,7 @@ from hashlib import blake2b
 from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.detectors.base import TYPE_IV, DetectionResult, Detector
+from trajectory_guard.core.detectors.insanity import only_says_done
 from trajectory_guard.core.failures import may_change_by_itself
 from trajectory_guard.core.fingerprints import Symbol, digest64, text_bytes, text_digest
 from trajectory_guard.core.observation import Observation
@@ -94,7 +95,9 @@ class PingPong(Detector):
         if seen.call and seen.result:
             symbol = int.from_bytes(blake2b(seen.call + seen.result, digest_size=8).digest(), "big") & _MASK
         proof: Certainty = seen.certainty
-        if proof is Certainty.ACKNOWLEDGED:  # such actions in a cycle are likely stuck, whatever each one does
+        if seen.made > 1 and proof is not Certainty.WAITING and not self.of_agents and only_says_done(seen):
+            proof = Certainty.ACKNOWLEDGED
+        elif proof is Certainty.ACKNOWLEDGED:  # other values in a cycle are likely a state that stays
             proof = Certainty.LIKELY
         if seen.same_batch and self.current:
             self.current = (self.current + symbol) & _MASK if symbol and self.current > 0 else -1
@@ -136,9 +139,7 @@ class PingPong(Detector):
 
     def _cycle(self, seen: Observation, period: int, run: int) -> DetectionResult | None:
         laps = 1 + run / period
-        proof = Certainty.CERTAIN
-        for one in self.proofs[-period:]:
-            proof = weakest(proof, Certainty(one))
+        proof = self._proof(period)
         needed = _LAPS * seen.pace_of(proof)
         apart = seen.step.usage is not None and seen.step.usage.answers > 1
         may_work = self.spoke_at > seen.index - period and (apart or run < _SPOKEN_VISITS)
@@ -151,6 +152,13 @@ class PingPong(Detector):
             seen, 1.0 if laps >= needed else 0.5, "cycle", proof, count=int(laps), first_step=first,
             names=self.tools[-period:], period=period, varied=True, only_nudge=may_work,
         )  # fmt: skip
+
+    def _proof(self, period: int) -> Certainty:
+        """That of its weakest step; beside a step that shows more, actions are likely stuck whatever each one does."""
+        proofs = set(map(Certainty, self.proofs[-period:]))
+        if len(proofs) == 1 or Certainty.WAITING in proofs:
+            return Certainty.WAITING if Certainty.WAITING in proofs else proofs.pop()
+        return Certainty.LIKELY
 
     def _same_visits(self, seen: Observation) -> DetectionResult | None:
         """One agent whose visits all made the same calls with the same results, for one message or in vain."""

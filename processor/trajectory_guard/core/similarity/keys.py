@@ -89,6 +89,18 @@ def classify_key(key: str) -> int:
     return PATH if _PATH.match(key) else PLAIN
 
 
+def commands_in(tool: str, args: object) -> list[str]:
+    """The commands for a shell among the arguments; the name of a tool stands for that of an argument without one.
+
+    >>> commands_in("run", {"command": "ls -l"}), commands_in("bash", "ls"), commands_in("open", {"door": "left"})
+    (['ls -l'], ['ls'], [])
+    """
+    named = args.items() if isinstance(args, dict) else ((tool, args),)
+    return [
+        value for key, value in named if isinstance(key, str) and isinstance(value, str) and classify_key(key) == SHELL
+    ]
+
+
 def names_exchange(key: str) -> bool:
     """Whether an argument is the id of one request: a setting of a call that does something, the subject of a look-up.
 
