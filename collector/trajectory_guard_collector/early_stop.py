@@ -60,10 +60,10 @@ def _signals_raise() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # only the main thread can set handlers
         yield
         return
-    _signals.clear()
     handled = [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]  # as nohup sets it
     previous = {number: signal.signal(number, handle) for number in handled}
     try:
         yield
     finally:
         give_back()
+        _signals.clear()

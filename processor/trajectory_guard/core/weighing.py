@@ -34,6 +34,7 @@ from trajectory_guard.core.tools import (
     is_waiting,
     makes_something,
     moves_cursor,
+    takes_next,
 )
 from trajectory_guard.core.tracking import scope
 from trajectory_guard.core.transient import is_held_up, is_lasting
@@ -298,4 +299,6 @@ def _of_answer(seen: Observation, text: str, pause_s: float, *, paced: bool, sta
         return Certainty.ACKNOWLEDGED  # it may be repeated on purpose: for a mean, or for several of a kind
     if seen.in_a_row and not is_lookup(step.tool_name) and is_remark(text):
         return Certainty.ACKNOWLEDGED  # sentences without a figure may say no more than that something was done
+    if takes_next(step.tool_name) and not is_lookup(step.tool_name):
+        return Certainty.ACKNOWLEDGED  # the next entry of a queue may equal the one before
     return Certainty.LIKELY if seen.noisy or short else Certainty.CERTAIN
