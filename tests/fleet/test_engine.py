@@ -70,6 +70,15 @@ def worker_on(settings: FleetConfig) -> tuple[Worker, Metrics]:
     return Worker(settings, metrics, topic_manager=manager), metrics
 
 
+def worker_with_topics(cluster: tuple[Producer, str], directory: Path) -> Worker:
+    """A worker whose topics are there: the mock makes each as it is asked for."""
+    producer, address = cluster
+    settings = config(address, directory)
+    for topic in wanted(settings):
+        producer.list_topics(topic.name, timeout=10)
+    return worker_on(settings)[0]
+
+
 def test_records_go_through_both_stages_and_poison_beside_them(cluster: tuple[Producer, str], tmp_path: Path) -> None:
     producer, address = cluster
     settings = config(address, tmp_path)
@@ -187,11 +196,7 @@ def test_a_stop_that_comes_while_the_worker_joins_the_group_holds(
     cluster: tuple[Producer, str], tmp_path: Path
 ) -> None:
     """The engine begins its loop whatever was asked before, and would run on for ever."""
-    producer, address = cluster
-    settings = config(address, tmp_path)
-    worker, _ = worker_on(settings)
-    for topic in wanted(settings):
-        producer.list_topics(topic.name, timeout=10)
+    worker = worker_with_topics(cluster, tmp_path)
     joins = worker.app._processing_context.init_checkpoint
 
     def joins_and_is_asked_to_stop() -> None:
@@ -213,11 +218,7 @@ def test_partitions_that_come_while_the_consumer_closes_are_no_failure(
     cluster: tuple[Producer, str], tmp_path: Path, code: int
 ) -> None:
     """Another worker gets them. Any other error in an assignment is one."""
-    producer, address = cluster
-    settings = config(address, tmp_path)
-    worker, _ = worker_on(settings)
-    for topic in wanted(settings):
-        producer.list_topics(topic.name, timeout=10)
+    worker = worker_with_topics(cluster, tmp_path)
 
     def closed(*_: Any, **__: Any) -> None:
         worker.stop()

@@ -170,8 +170,8 @@ def _status_of(config: FleetConfig, work: Callable[[], None]) -> int:
     except ConfigError:
         raise
     except Exception as error:
-        if asked_early():  # C code of a library has put its own error in the place of the request
-            logger.info("%s while the program started: stopped", asked_early())
+        if asked := asked_early():  # C code of a library has put its own error in the place of the request
+            logger.info("%s while the program started: stopped", asked)
             return FINE
         logger.error("stopping after an error: %s", _with_causes(error), exc_info=logger.isEnabledFor(logging.DEBUG))
         return FAILED

@@ -334,7 +334,7 @@ class Reader:
             before = Vocabulary(*known.vocabulary) if known is not None else Vocabulary()
             vocabulary, is_paraphrase = before.add(text)
             profile, noise = profile._replace(vocabulary=list(vocabulary)), noise or is_paraphrase
-        if noise and takes_next(step.tool_name):
+        if noise and takes_next(step.tool_name):  # another number is another entry, another clock is none
             noise = known is not None and known.masked == profile.masked
         seen.under_way = noise and profile.shows_age
         symbol = run.history.results[previous] if noise else seen.result

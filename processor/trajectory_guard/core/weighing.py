@@ -187,7 +187,7 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
         return Certainty.ACKNOWLEDGED  # the agents have said something new
     if is_handoff(step.tool_name) and (seen.idle or not seen.in_a_row):
         return Certainty.LIKELY  # the agents' own results do not show
-    if step.duration >= LEAST_WAIT_S and _has_waited(seen, text):
+    if step.duration >= _LEAST_WAIT_S and _has_waited(seen, text):
         return Certainty.WAITING
     without_pause = pause_s + step.duration < scope.RETRY_PAUSE_S
     in_haste = without_pause and seen.repeats >= _CHANGED_BY_NOW
@@ -236,22 +236,22 @@ def _of_failure(seen: Observation, text: str, pause_s: float) -> Certainty:
     return Certainty.LIKELY if seen.outcome == SUCCESS else Certainty.CERTAIN
 
 
-LEAST_WAIT_S: Final = 3.0
+_LEAST_WAIT_S: Final = 3.0
 """Running time in seconds from which on a call may have waited."""
 _BLOCKING_S: Final = 20.0
 
 
-def took_its_time(args: object, duration: float, *, short: bool) -> bool:
+def _took_its_time(args: object, duration: float, *, short: bool) -> bool:
     """Whether a call waited, whatever its name: as long as its arguments say, or very long for a short result.
 
     Parameters:
         duration: running time in seconds.
         short: the result is blank or a remark.
 
-    >>> took_its_time({"segundos": 60}, 60.2, short=True), took_its_time({"n": 3}, 0.2, short=True)
+    >>> _took_its_time({"segundos": 60}, 60.2, short=True), _took_its_time({"n": 3}, 0.2, short=True)
     (True, False)
     """
-    if not short or duration < LEAST_WAIT_S:
+    if not short or duration < _LEAST_WAIT_S:
         return False
     if duration >= _BLOCKING_S:
         return True
@@ -262,7 +262,7 @@ def took_its_time(args: object, duration: float, *, short: bool) -> bool:
 
 def _has_waited(seen: Observation, text: str) -> bool:
     """Whether a call that took long has waited, and not worked on a task in words."""
-    if not took_its_time(seen.step.args, seen.step.duration, short=not text or is_brief(text)):
+    if not _took_its_time(seen.step.args, seen.step.duration, short=not text or is_brief(text)):
         return False
     return sum(map(str.isalpha, " ".join(seen.values)[:ERROR_CHARS].split())) < _ASKING_WORDS
 

@@ -114,7 +114,7 @@ def _sources(span: SpanView, wanted: MessageKeys, table: DialectTable) -> Iterat
     attributes = span.attributes
     for key in table.message_keys(wanted, attributes):
         if key.endswith("."):
-            if any(name[len(key) : len(key) + 1].isdigit() and name.startswith(key) for name in attributes):
+            if first_place(attributes, key) is not None:
                 yield partial(unflatten, attributes, key)
         elif (value := attributes.get(key)) is not None and not (isinstance(value, str) and is_object_repr(value)):
             yield partial(attributes.get, key)

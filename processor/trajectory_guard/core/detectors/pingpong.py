@@ -156,9 +156,9 @@ class PingPong(Detector):
     def _proof(self, period: int) -> Certainty:
         """That of its weakest step; beside a step that shows more, actions are likely stuck whatever each one does."""
         proofs = set(map(Certainty, self.proofs[-period:]))
-        if len(proofs) == 1 or Certainty.WAITING in proofs:
-            return Certainty.WAITING if Certainty.WAITING in proofs else proofs.pop()
-        return Certainty.LIKELY
+        if Certainty.WAITING in proofs:
+            return Certainty.WAITING
+        return proofs.pop() if len(proofs) == 1 else Certainty.LIKELY
 
     def _same_visits(self, seen: Observation) -> DetectionResult | None:
         """One agent whose visits all made the same calls with the same results, for one message or in vain."""
