@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint, task
 from openinference.instrumentation.langchain import LangChainInstrumentor
 from opentelemetry.sdk.trace import TracerProvider
@@ -60,6 +62,16 @@ def works_on_the_ticket(messages: Sequence[BaseMessage]) -> list[Call]:
     return plan[rounds(messages) : rounds(messages) + 1]
 
 
+def looks_up_the_policy(messages: Sequence[BaseMessage]) -> list[Call]:
+    return [] if messages[-1].type == "tool" else [("load_policy", {})]
+
+
+def is_stuck_over_books(messages: Sequence[BaseMessage]) -> list[Call]:
+    last = max(at for at, one in enumerate(messages) if one.type == "human")
+    many = len(messages) - last < 16 if "books" in str(messages[last].content) else messages[-1].type != "tool"
+    return [("load_policy", {})] if many else []
+
+
 def is_stuck(messages: Sequence[BaseMessage]) -> list[Call]:
     return [("search", {"query": "refund"})] if rounds(messages) < 8 else []
 
@@ -73,8 +85,10 @@ class Job:
         self.provider.add_span_processor(TrajectoryGuardProcessor(board=self.board, tracer_provider=self.provider))
         self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
 
-    def run(self, next_calls: Callable[[Sequence[BaseMessage]], list[Call]], prompts: Sequence[str]) -> list[str]:
-        """The interventions of a job, in their order."""
+    def run(
+        self, next_calls: Callable[[Sequence[BaseMessage]], list[Call]], prompts: Sequence[str], thread: str = ""
+    ) -> list[str]:
+        """The interventions of a job, in their order; of a chat in one thread, if there is one."""
 
         def policy(messages: Sequence[BaseMessage], turn: int) -> AIMessage:
             wanted = [
@@ -83,10 +97,12 @@ class Job:
             ]
             return AIMessage("" if wanted else "Done.", tool_calls=wanted)
 
-        graph = agent_builder(policy, tools=(load_policy, get_ticket, reply, search)).compile()
+        builder = agent_builder(policy, tools=(load_policy, get_ticket, reply, search))
+        graph = builder.compile(checkpointer=InMemorySaver() if thread else None)
+        config: RunnableConfig = {"configurable": {"thread_id": thread}} if thread else {}
         with self.provider.get_tracer("job").start_as_current_span("nightly job"):
             for prompt in prompts:
-                graph.invoke({"messages": [("user", prompt)]})
+                graph.invoke({"messages": [("user", prompt)]}, config)
         return self.interventions()
 
     def interventions(self) -> list[str]:
@@ -111,6 +127,30 @@ def test_a_job_over_many_tickets_begins_each_of_them_with_the_same_call(job: Job
 
 def test_a_harness_tries_one_prompt_many_times(job: Job) -> None:
     assert job.run(works_on_the_ticket, ["Work on ticket 7"] * RUNS) == []
+
+
+def test_each_document_of_a_job_needs_one_call(job: Job) -> None:
+    """All tool calls are in the super-step of the same number."""
+    assert job.run(looks_up_the_policy, [f"Check document {number}" for number in range(RUNS)]) == []
+
+
+QUESTIONS = (
+    "May I return shoes?",
+    "And a laptop?",
+    "Without a receipt?",
+    "What about a gift?",
+    "A used phone?",
+    "Food?",
+)
+
+
+def test_a_chat_with_a_checkpointer_looks_the_same_up_for_each_question(job: Job) -> None:
+    """The super-steps of a thread are counted through all of its turns."""
+    assert job.run(looks_up_the_policy, QUESTIONS, thread="t1") == []
+
+
+def test_a_turn_of_a_chat_that_is_stuck_is_found(job: Job) -> None:
+    assert job.run(is_stuck_over_books, [*QUESTIONS, "Thanks, and books?"], thread="t1") == ["NUDGE", "STOP"]
 
 
 def test_each_run_of_a_job_that_is_stuck_is_found(job: Job) -> None:

@@ -220,8 +220,8 @@ def _record(plain: list[Any]) -> CallRecord:
 def _asked(plain: Any) -> Asked:
     if isinstance(plain, str):  # earlier versions know one user message of a trace
         return Asked(plain)
-    first, scope, turns = plain
-    return Asked(first, scope, tuple([(label, start) for label, start in turns]))
+    first, scope, turns, *graph = plain  # earlier versions know no graphs
+    return Asked(first, scope, tuple([(label, start) for label, start in turns]), *graph)
 
 
 def _snapshot(plain: list[Any]) -> Snapshot:

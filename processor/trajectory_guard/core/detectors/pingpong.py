@@ -463,7 +463,7 @@ def advance(
         spoke=is_new or _has_spoken(step), empty=_found_nothing(seen),
         waits=index > 0 and may_change_by_itself(seen), apart=apart,
         heard=(*[one for one in heard if one != asked], asked)[-_MAX_HEARD:] if asked else heard,
-        shared=heard[-1:] == (asked,) if asked else visit is not None and visit.shared,
+        shared=bool(asked) and heard[-1:] == (asked,),
     )  # fmt: skip
     return begun, visit
 

@@ -62,6 +62,16 @@ def in_other_words(asked: str, before: str) -> bool:
     return asked.rpartition(".")[0] != before.rpartition(".")[0]
 
 
+def place_of(asked: str) -> int:
+    """Place of the message in the input of the model call that the label of a user turn was read from.
+
+    >>> place_of(asked_label(7, "Where is it?"))
+    7
+    """
+    place = asked.rpartition(".")[2]
+    return int(place) if place.isdecimal() else 0
+
+
 def instance_in(label: str) -> str:
     """Agent instance in the label of a run whose turn, if it has one, was read from spans.
 

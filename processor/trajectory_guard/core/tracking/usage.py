@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from trajectory_guard.core.steps import StepRecord, Usage
-from trajectory_guard.core.tracking.scope import in_other_words
+from trajectory_guard.core.tracking.scope import falls, in_other_words, place_of, superstep
 from trajectory_guard.core.tracking.tasks import Tasks, after_model_call, in_own_loop
 
 Pending = dict[str, dict[str, Usage]]
@@ -25,16 +25,32 @@ class Asked(NamedTuple):
             call; None as long as no input held more than the words of the user.
         turns: labels of the messages that model calls of that scope have served since, each with the start of the first
             of these calls in seconds; the newest last.
+        graph: label of the newest batch of tool calls of a graph; answers: label of the message that it served.
     """
 
     first: str
     scope: str | None = None
     turns: tuple[tuple[str, float], ...] = ()
+    graph: str = ""
+    answers: str = ""
 
     @property
     def newest(self) -> str:
         """The message that the newest model calls serve, as far as it is known."""
         return self.turns[-1][0] if self.turns else self.first
+
+    def in_graph(self, batch: str) -> Asked:
+        """The same behind a tool call of a graph, whose nodes may call models in words of their own.
+
+        The newest message is another user's turn where the number of the super-step does not rise, so that the graph
+        was invoked again, or where the message stands further on in its conversation than the one before it.
+        """
+        answers = self.answers or self.first
+        if in_other_words(self.newest, answers):
+            again = batch == self.graph or falls(self.graph, batch)
+            if again or place_of(self.newest) > place_of(answers):
+                answers = self.newest
+        return self._replace(graph=batch, answers=answers)
 
     def at(self, start: float) -> Asked:
         """The same when a tool call ends that began at ``start``: its own code has asked the model since then."""
@@ -51,10 +67,11 @@ class UsageLedger:
     one that reports the most tokens is believed. Plain data; the caller bounds ``pending`` by forgetting traces.
 
     The user message that a trace answers is that of its first model call; an agent with a conversation of its own
-    within the trace has one of its own. Where neither agent nor graph is known, a program may answer several messages
-    in one trace: the model is called with other words of the user, in a new conversation, or behind an answer without a
-    tool call in this one. Inputs that never grow are no conversation: such programs put all that they know in one
-    message, which changes with each call.
+    within the trace has one of its own. A graph may be invoked with several messages in one trace (``Asked.in_graph``).
+    Where neither agent nor graph is known, a program may answer several messages in one trace, too: the model is called
+    with other words of the user, in a new conversation, or behind an answer without a tool call in this one. Inputs
+    that never grow are no conversation: such programs put all that they know in one message, which changes with each
+    call.
     """
 
     __slots__ = ("asked", "pending", "tasks")
@@ -143,10 +160,13 @@ class UsageLedger:
         if place is None:
             return None
         known = self.asked[place]
-        if step.run is not None or step.batch is not None or step.agent_id is not None:
-            return known.first
         if known.turns and step.model_scope is None:
             known = self.asked[place] = known.at(step.timestamp)
+        if superstep(step.batch) >= 0 and step.batch is not None:
+            known = self.asked[place] = known.in_graph(step.batch) if step.model_scope is None else known
+            return known.answers or known.first
+        if step.run is not None or step.batch is not None or step.agent_id is not None:
+            return known.first
         return known.newest
 
     def copy(self) -> UsageLedger:
