@@ -46,6 +46,7 @@ SETS: Final = (
     "twentyseventh",
     "twentyeighth",
     "twentyninth",
+    "thirtieth",
     "attacked",
 )
 """See ``tests/data/README.md``: which of them the rules were tuned on."""

@@ -1,16 +1,25 @@
-"""Headers of runtimes, responses of HTTP and filters of a shell, which are no part of an output or a command."""
+"""What is no part of an answer or of what was asked for: headers of runtimes, responses of HTTP, filters of a shell,
+names of the elements of a page.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
-from trajectory_guard.core.fingerprints import object_in, sorted_bytes
-from trajectory_guard.core.masking import is_volatile_key, result_hash
+from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, checksum, digest64, object_in, sorted_bytes, text_bytes
+from trajectory_guard.core.masking import is_volatile_key, mask_noise, result_hash
 from trajectory_guard.core.steps import ERROR, SUCCESS, StepRecord
-from trajectory_guard.core.text_bounds import MAX_UNDERSTOOD_CHARS, MIN_CHARS, with_digests
+from trajectory_guard.core.text_bounds import (
+    MAX_UNDERSTOOD_CHARS,
+    MIN_CHARS,
+    both_ends_and_digest,
+    with_digests,
+    without_exact_digest,
+)
 
 _OUTPUT: Final = "utput"
 _MARK: Final = "utput:"
@@ -206,6 +215,78 @@ def _without_filters(command: str) -> str:
             break
         command = command[: found.start()]
     return command
+
+
+_ROLES: Final = (
+    "button|checkbox|combobox|generic|heading|img|link|listitem|menuitem|option|radio|StaticText|tab|textbox"
+)
+_ELEMENT: Final = re.compile(
+    r"(?<=\[ref=)[a-z]{0,2}\d{1,6}(?:e\d{1,6})?(?=\])|(?<=\suid=)\d{1,6}_\d{1,6}\b"
+    rf"|(?<=\[)\d{{1,6}}(?=\](?:<[a-z]| (?:{_ROLES})\b))"
+)
+"""Names of elements as Playwright, Chrome's developer tools, browser-use and WebArena print them."""
+_NAME_OF_ELEMENT: Final = re.compile(r"(?:[sf]\d{1,6})?e\d{1,6}|\d{1,6}_\d{1,6}")
+_KEYS_OF_ELEMENT: Final = ("ref", "uid")
+_MAX_NAMES: Final = 48
+
+
+class Page(NamedTuple):
+    """A snapshot of a page: its fingerprint without the names that it gives to the elements, and these names.
+
+    Fields:
+        symbol: ``UNKNOWN`` of a result that is no such snapshot.
+        names: checksums of the first ``_MAX_NAMES`` of them.
+    """
+
+    symbol: Symbol = UNKNOWN
+    names: tuple[int, ...] = ()
+
+    def follows(self, before: Page) -> bool:
+        """Whether another page was there before, or the elements have kept their names, or all of them have new ones.
+
+        Where some of the names have changed on an otherwise equal page, one of several equal rows has gone.
+        """
+        if self.symbol != before.symbol or self.names == before.names:
+            return True
+        return set(self.names).isdisjoint(before.names)
+
+
+NO_PAGE: Final = Page()
+
+
+def page_in(result: str) -> Page:
+    """The page that a result shows. Each snapshot may name its elements anew.
+
+    >>> first, second, no_page = map(page_in, ('button "Go" [ref=e12]', 'button "Go" [ref=e77]', "x[3] = y"))
+    >>> first.symbol == second.symbol, second.follows(first), no_page.symbol == UNKNOWN
+    (True, True, True)
+    """
+    if "[ref=" not in result and " uid=" not in result and "]<" not in result and "] " not in result:
+        return NO_PAGE
+    text = without_exact_digest(both_ends_and_digest(result, MAX_UNDERSTOOD_CHARS))
+    names = dict.fromkeys(_ELEMENT.findall(text))
+    if not names:
+        return NO_PAGE
+    symbol = digest64(text_bytes(mask_noise(_ELEMENT.sub("", text))))
+    return Page(symbol, tuple(map(checksum, islice(names, _MAX_NAMES))))
+
+
+def without_element(args: Any) -> Any:
+    """Arguments without the name that a snapshot gave to an element, if they say in words which one it is.
+
+    >>> without_element({"element": "Next", "ref": "e52"}), without_element({"ref": "e52"})
+    ({'element': 'Next'}, {'ref': 'e52'})
+    """
+    if type(args) is not dict:
+        return args
+    left = {key: value for key, value in args.items() if not _names_element(key, value)}
+    return left if len(left) < len(args) and any(type(value) is str and value for value in left.values()) else args
+
+
+def _names_element(key: Any, value: Any) -> bool:
+    if type(key) is not str or type(value) is not str or not key.lower().endswith(_KEYS_OF_ELEMENT):
+        return False
+    return _NAME_OF_ELEMENT.fullmatch(value) is not None
 
 
 _NOTHING_PRINTED: Final = r"(?:no output\W{0,9}|(?:output|stdout|stderr)\W{0,12}){0,3}"

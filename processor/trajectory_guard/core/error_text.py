@@ -283,7 +283,27 @@ def holds_error(text: str) -> bool:
         keys = ("title", *_MESSAGE_KEYS) if stated[0] == "status" else _MESSAGE_KEYS
         return any(isinstance(members.get(key), str) for key in keys)
     states = [members[key] for key in _STATE_KEYS if isinstance(members.get(key), str)]
-    return any(members.get(key) for key in _ERROR_KEYS) and all(state.lower() == "error" for state in states)
+    if any(members.get(key) for key in _ERROR_KEYS):
+        return all(state.lower() == "error" for state in states)
+    return str(members.get("status")).lower() == "error" and isinstance(members.get("message"), str)  # JSend
+
+
+def raises(result: str) -> bool:
+    """Whether a result is an exception with its message, short or below a traceback; a log may end in one, too.
+
+    >>> raises("Cell In[7], line 1\\nValueError: could not convert '1,2'"), raises("3 tests of ValueError: passed")
+    (True, False)
+    """
+    if "rror: " not in result and "xception: " not in result:
+        return False
+    if len(result) > _RAISED_CHARS and _TRACEBACK.match(result) is None:
+        return False
+    return _RAISED_LAST.match(result[-_RAISED_CHARS:].rstrip().rpartition("\n")[2]) is not None
+
+
+_RAISED_CHARS: Final = 400
+_TRACEBACK: Final = re.compile(r"\s{0,9}(?:Traceback \(|Cell In ?\[|-{20,200}\s)")
+_RAISED_LAST: Final = re.compile(r"[\w.]{0,80}(?:Error|Exception): \S")
 
 
 def _opened(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from trajectory_guard.core.envelope import says_no
-from trajectory_guard.core.error_text import answer_in, names_asked_for
+from trajectory_guard.core.error_text import answer_in, names_asked_for, raises
 from trajectory_guard.core.fingerprints import digest64, object_in
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import (
@@ -26,9 +26,9 @@ from trajectory_guard.core.result_text import (
     is_short,
     reports_status,
 )
-from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS
+from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS, StepRecord
 from trajectory_guard.core.text import both_ends
-from trajectory_guard.core.tools import is_communication, is_status_lookup, is_waiting, returns_content
+from trajectory_guard.core.tools import is_communication, is_status_lookup, is_waiting, makes_something, returns_content
 from trajectory_guard.core.transient import is_transient
 
 UNSTATED: Final = "?"
@@ -54,7 +54,7 @@ def read_outcome(seen: Observation, *, by_guard: bool) -> None:
         is_object = result[:1] == "{"
         if len(result) <= MAX_EMPTY_CHARS and is_empty_result(result):
             seen.outcome = EMPTY
-        elif is_object and (states_failure(result) or (is_communication(step.tool_name) and _is_undelivered(result))):
+        elif is_object and (states_failure(result) or (_brings_about(step) and _is_undone(result))):
             seen.outcome, seen.signature = ERROR, signature_of(seen)
         elif not is_object and result[:1] != "[" and (limit := _limit_reached(result, seen.values)):
             seen.outcome, seen.signature, seen.killed = ERROR, error_signature(limit, None), True
@@ -62,14 +62,19 @@ def read_outcome(seen: Observation, *, by_guard: bool) -> None:
         seen.result = _NOTHING  # in whatever words, and beside whatever date
 
 
-def _is_undelivered(result: str) -> bool:
-    """Whether the status in the answer to a message says that it was not delivered. That of a job may be asked for."""
+def _brings_about(step: StepRecord) -> bool:
+    """Whether a call sends or makes something. The status of what a look-up finds is what was asked for."""
+    return is_communication(step.tool_name) or makes_something(step.tool_name, step.args)
+
+
+def _is_undone(result: str) -> bool:
+    """Whether the status in an answer says that a message was not delivered, a payment not made."""
     if "status" not in result[:MAX_FORM_CHARS]:
         return False
-    return str(object_in(result[:MAX_FORM_CHARS]).get("status")).lower() in _UNDELIVERED
+    return str(object_in(result[:MAX_FORM_CHARS]).get("status")).lower() in _UNDONE
 
 
-_UNDELIVERED: Final = frozenset(("bounced", "declined", "denied", "error", "failed", "failure", "rejected"))
+_UNDONE: Final = frozenset(("bounced", "declined", "denied", "error", "failed", "failure", "rejected"))
 
 
 def _limit_reached(text: str, values: Sequence[str]) -> str:
@@ -91,7 +96,7 @@ def _limit_reached(text: str, values: Sequence[str]) -> str:
 
 def reads_as_error(result: str, values: tuple[str, ...]) -> bool:
     """Whether a result that brought nothing new, and was reported as a success, says that the call failed."""
-    if complains(result, values):
+    if complains(result, values) or raises(result):
         return True
     answer = answer_in(result) if len(result) <= MAX_FORM_CHARS else ""
     first, _, rest = answer.strip().partition("\n")

@@ -18,6 +18,7 @@ from itertools import islice
 from typing import Any, Final
 from zlib import crc32
 
+from trajectory_guard.core.envelope import without_element
 from trajectory_guard.core.fingerprints import checksum
 from trajectory_guard.core.masking import CAMEL, masked_hash, of_this_moment
 from trajectory_guard.core.observation import Observation
@@ -25,7 +26,7 @@ from trajectory_guard.core.plain import Plain
 from trajectory_guard.core.result_text import MAX_FORM_CHARS, WORD, is_acknowledgement, values_of
 from trajectory_guard.core.similarity.keys import is_asked_by, is_bound, names_exchange
 from trajectory_guard.core.steps import EMPTY, SUCCESS
-from trajectory_guard.core.text import text_of
+from trajectory_guard.core.text import shared_start, text_of
 from trajectory_guard.core.tools import is_lookup, is_thinking, tables_in
 from trajectory_guard.core.volatile import is_volatile_throughout
 
@@ -284,14 +285,15 @@ class Inquiry(Plain):
         """Take in a request. Whether one of its values, and a main one, was not there before in any of its parts.
 
         Where the tool has ``found`` something, any value with letters may be a main one: one name, place by place. The
-        id of a thing is one anywhere.
+        id of a thing is one anywhere. A date beside a name only bounds what is asked for.
         """
         least = sum(map(len, texts)) / _MAIN_SHARE
+        least_name = 0.0 if found else sum([len(text) for text in texts if _DATE.match(text) is None]) / _MAIN_SHARE
         before, known, asked = _split(self.parts), frozenset(self.seen), frozenset(self.values)
         if len(before) != len(requests):
             before = [tuple(part for parts in before for part in parts)] * len(requests)
         anew = not known or any(
-            (len(text) >= least or text in things or (found and any(map(str.isalpha, text))))
+            (len(text) >= least or text in things or (len(text) >= least_name and any(map(str.isalpha, text))))
             and one not in asked
             and _is_entry(parts, last, known)
             for text, one, parts, last in zip(texts, sums, requests, before, strict=True)
@@ -309,7 +311,7 @@ def reads_tables(values: Sequence[str]) -> bool:
 
 def values_asked(seen: Observation) -> tuple[str, ...]:
     """The values of the call that say what is asked for, without the numbers that bound or tune it."""
-    args = seen.step.args
+    args = without_element(seen.step.args) if seen.shows_elements else seen.step.args
     if not isinstance(args, dict):
         return seen.values
     named = [(key, value) for key, value in args.items() if isinstance(key, str)]
@@ -362,6 +364,7 @@ def _is_nonce(text: str) -> bool:
     return _HEX.match(text) is not None or ((text[:1].isdigit() or text[8:9] == "-") and is_volatile_throughout(text))
 
 
+_DATE: Final = re.compile(r"(?:\d{4}([-/.])\d\d?\1\d\d?|\d\d?([-/.])\d\d?\2\d{4})(?:[T ][\d:.+-]{4,20}Z?)?\Z")
 _HEX: Final = re.compile(r"\A(?=[a-f]{0,64}\d)(?=\d{0,64}[a-f])[0-9a-f]{10,64}\Z", re.ASCII)
 
 
@@ -384,12 +387,6 @@ def _is_entry(parts: tuple[int, ...], before: tuple[int, ...], known: frozenset[
     if not changed or not set(changed).isdisjoint(replaced):
         return False
     return _FRESH_SHARE * _length(changed) <= _length([part for part in changed if part not in known])
-
-
-def shared_start(parts: Sequence[object], others: Sequence[object]) -> int:
-    """Number of parts (of texts: characters) in which both begin alike."""
-    pairs = zip(parts, others, strict=False)
-    return next((at for at, (one, two) in enumerate(pairs) if one != two), min(len(parts), len(others)))
 
 
 _NUMBER: Final = re.compile(r"\d{1,15}(?!\d)")

@@ -341,6 +341,7 @@ class Observation:
     alike_items = False
     alike_table = False
     alike_first = -1
+    shows_elements = False
     has_found = False
     # Run.note_memory
     memory = 0
@@ -351,6 +352,7 @@ class Observation:
     _fails_in_words: bool | None = None
     _is_bare_acknowledgement: bool | None = None
     _describes_state: bool | None = None
+    _looks_like_error: bool | None = None
 
     def __init__(self, step: StepRecord, index: int, same_results: SameResultRun) -> None:
         self.step = step
@@ -464,8 +466,10 @@ class Observation:
     @property
     def looks_like_error(self) -> bool:
         """Whether a short result that was reported as a success reads like an error message."""
-        result = self.step.result or ""
-        return self.outcome == SUCCESS and may_hold(ERROR_STEMS, result) and looks_like_error(result)
+        if self._looks_like_error is None:
+            result = self.step.result or ""
+            self._looks_like_error = may_hold(ERROR_STEMS, result) and looks_like_error(result)
+        return self.outcome == SUCCESS and self._looks_like_error
 
     @property
     def describes_state(self) -> bool:

@@ -9,7 +9,8 @@ from trajectory_guard.core.text import unescaped
 from trajectory_guard.core.wordlists import ascii_beginnings, beginnings, may_hold
 
 _PENDING: Final = re.compile(
-    r"(?<![^\W_])(?:pending|running|in[ _-]?progress|queued|waiting|processing"
+    r"(?<![^\W_])(?<!\bof )(?<!\bby )(?<!\bafter )(?<!\bbefore )"
+    r"(?:pending|running|in[ _-]?progress|queued|waiting|processing"
     r"|starting(?! (?:over|again|anew|afresh)\b)"
     r"|still (?:(?!fail|miss)\w{2,20}ing|not|no|in|at|on|under|being|open|queued|busy|to|\d{1,9})"
     r"|scheduled|(?<!not )(?<!are )accepted(?! (?:for delivery|by)\b)"
@@ -58,6 +59,8 @@ def is_pending(text: str) -> bool:
     (True, False, False)
     >>> is_pending("Building image 3/7"), is_pending("Empire State Building, 350 Fifth Avenue"), is_pending("Room 202")
     (True, False, False)
+    >>> is_pending("It is updated. Here is the result of running `cat -n` on it"), is_pending("still running `make`")
+    (False, True)
     >>> is_pending("Container app-1  Started"), is_pending("Container app-1  Starting")
     (False, True)
     """
@@ -76,3 +79,23 @@ def is_pending(text: str) -> bool:
     if _PENDING_REMARK.search(text) is not None:
         return True
     return may_hold(_PENDING_IN_ASCII, text) and _PENDING_ELSEWHERE.search(text) is not None
+
+
+_ENDED_BADLY: Final = re.compile(
+    r"(?<![^\W_])(?:\w{0,20}(?:status|state)|phase|conclusion|result|outcome)\W{1,12}"
+    r"(?:error(?:ed)?|fail(?:ed|ure)|cancell?ed|aborted|crashed|rejected|expired)(?![^\W_])",
+    re.IGNORECASE,
+)
+
+
+def has_ended_badly(text: str) -> bool:
+    """Whether a short result names the state of something as failed, so that it does not get on any more.
+
+    >>> has_ended_badly("status  ● Error, created [7m ago]"), has_ended_badly('{"readyState": "FAILED", "age": 12}')
+    (True, True)
+    >>> has_ended_badly("status: failed, retrying in 30s"), has_ended_badly("status: ok, error rate 0.1 %")
+    (False, False)
+    """
+    if len(text) > _MAX_PENDING_CHARS or _ENDED_BADLY.search(text) is None:
+        return False
+    return not is_pending(text)

@@ -13,6 +13,7 @@ pure functions of their arguments.
   first of them ``VAIN_FOR`` steps ago or more, the run is stopped instead, whatever the rules. Waits do not count.
 
 A step of progress resets the ladder, and not the count of nudges in vain: what an agent tries between them is progress.
+Where a loop goes on around such pieces of work, the next nudge is due after four times ``renudge`` further findings.
 Steps of one batch count once. Across an uncertain boundary (``begin_segment``), such as more successful calls than a
 lap may have whose results are unknown, nudges keep their distance, but a stop needs its nudges, and the steps after
 them, on this side of the boundary.
@@ -93,6 +94,8 @@ VAIN_FOR: Final = 64
 VAIN_WITHIN: Final = 192
 """Both are steps. Recorded healthy runs had at most six nudges, within 50 steps; endless loops, over hundreds."""
 _KEPT_GIVEN: Final = 30
+_IN_PIECES: Final = 4
+"""A loop that goes on around pieces of work never builds up again: so many times ``renudge`` findings are enough."""
 QUIET_STEPS: Final = 2
 LONGEST_LAP: Final = 6
 """Steps of the longest lap that decides where a loop ends: one step more without a finding lies outside of it."""
@@ -129,6 +132,7 @@ class Ladder(Plain):
         nudges: nudges due since the episode began or progress was made.
         side_nudges: those of them for rules that lead to nudges only; a stop counts the others.
         steps_since_nudge: unproductive steps since the last nudge.
+        found_since_nudge: batches with a finding since then, in this episode, whatever progress was made in between.
         segment_nudges, segment_steps_since_nudge: the same on this side of the last uncertain boundary.
         repeats_at_nudge: repeats at the last nudge, of the finding it was about.
         nudged: a nudge became due in this episode, regardless of progress made since.
@@ -144,10 +148,10 @@ class Ladder(Plain):
     """
 
     __slots__ = (
-        "active", "episode", "first_step", "given_at", "nudge_delivered", "nudge_undelivered", "nudged", "nudges",
-        "progressed", "quiet_steps", "recovered_at", "recovered_from", "repeats_at_nudge", "segment_nudges",
-        "segment_steps_since_nudge", "side_nudges", "steps_since_nudge", "steps_to_first_nudge", "stopped",
-        "unproductive_steps", "waited_from",
+        "active", "episode", "first_step", "found_since_nudge", "given_at", "nudge_delivered", "nudge_undelivered",
+        "nudged", "nudges", "progressed", "quiet_steps", "recovered_at", "recovered_from", "repeats_at_nudge",
+        "segment_nudges", "segment_steps_since_nudge", "side_nudges", "steps_since_nudge", "steps_to_first_nudge",
+        "stopped", "unproductive_steps", "waited_from",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -155,7 +159,8 @@ class Ladder(Plain):
         self.active = False
         self.first_step = -1
         self.unproductive_steps = self.steps_to_first_nudge = self.nudges = self.repeats_at_nudge = 0
-        self.steps_since_nudge = self.segment_nudges = self.segment_steps_since_nudge = self.side_nudges = 0
+        self.steps_since_nudge = self.found_since_nudge = self.side_nudges = 0
+        self.segment_nudges = self.segment_steps_since_nudge = 0
         self.nudged = self.nudge_delivered = self.nudge_undelivered = self.stopped = self.progressed = False
         self.quiet_steps = 0
         self.waited_from = 0.0
@@ -226,6 +231,7 @@ def decide(
     ladder.quiet_steps, ladder.progressed = 0, False
     if new_batch or opened:
         ladder.unproductive_steps += 1
+        ladder.found_since_nudge += 1
         if not ladder.nudge_undelivered:
             ladder.steps_since_nudge += 1
             ladder.segment_steps_since_nudge += towards_stop
@@ -268,9 +274,11 @@ def decide(
 _LADDER_VALUES: Final = {
     "count": "repeats_at_nudge", "fired": "unproductive_steps", "lead": "steps_to_first_nudge", "nudged": "nudged",
     "nudges": "nudges", "segment_nudges": "segment_nudges", "segment_since": "segment_steps_since_nudge",
-    "side": "side_nudges", "since": "steps_since_nudge",
+    "found": "found_since_nudge", "side": "side_nudges", "since": "steps_since_nudge",
 }  # fmt: skip
 """Name of a value in a certificate, and of the attribute of the ladder. Issued certificates keep their names."""
+_ADDED_LATER: Final = frozenset(("found", "side"))
+"""Names of values that older certificates do not hold."""
 
 
 def _ladder_values(ladder: Ladder, certainty: Certainty, count: int, now: float) -> dict[str, Any]:
@@ -289,7 +297,7 @@ def is_justified(level: Level, values: Mapping[str, Any], settings: EngineSettin
     ladder = Ladder()
     for name, attribute in _LADDER_VALUES.items():
         kind = type(getattr(ladder, attribute))  # a number, or whether there was a nudge
-        setattr(ladder, attribute, kind(int(values.get(name, 0) if name == "side" else values[name])))
+        setattr(ladder, attribute, kind(int(values.get(name, 0) if name in _ADDED_LATER else values[name])))
     certainty, count, waited_s = Certainty(values["certainty"]), int(values["repeats"]), float(values["waited_s"])
     if level is Level.STOP and "given" not in values:
         return _stop_due(ladder, certainty, count, waited_s, settings)
@@ -310,7 +318,8 @@ def _certainty(found: Sequence[DetectionResult]) -> Certainty:
 def _open_episode(ladder: Ladder, found: Sequence[DetectionResult]) -> bool:
     opened = not ladder.active
     if opened:
-        ladder.active, ladder.stopped, ladder.unproductive_steps = True, False, 0
+        ladder.active, ladder.stopped = True, False
+        ladder.unproductive_steps = ladder.found_since_nudge = 0
         ladder.first_step = min(one.first_step for one in found)
         ladder.nudged = ladder.segment_nudges > 0 and ladder.first_step == ladder.recovered_from
         if not ladder.nudged:  # else the answer was none: somebody has sent the agent back to the same loop
@@ -357,7 +366,8 @@ def _nudge_due(
         return False
     if ladder.nudges == 0:
         # after progress was made, a loop has to build up again before the next nudge
-        return not ladder.nudged or ladder.unproductive_steps >= settings.renudge
+        again = ladder.unproductive_steps >= settings.renudge
+        return not ladder.nudged or again or ladder.found_since_nudge >= _IN_PIECES * settings.renudge
     nudges = ladder.nudges - ladder.side_nudges * towards_stop
     if nudges == 0:
         return ladder.steps_since_nudge >= settings.renudge
@@ -382,7 +392,7 @@ def _note_nudge(ladder: Ladder, count: int, *, towards_stop: bool) -> int:
     if ladder.nudges == 0:
         ladder.steps_to_first_nudge = ladder.unproductive_steps
     ladder.nudges += 1
-    ladder.steps_since_nudge = 0
+    ladder.steps_since_nudge = ladder.found_since_nudge = 0
     if towards_stop:
         ladder.segment_nudges += 1
         ladder.segment_steps_since_nudge = 0

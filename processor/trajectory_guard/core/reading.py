@@ -9,7 +9,8 @@ from typing import Any, Final
 from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core.alike_failures import AlikeFailures
 from trajectory_guard.core.durations import ages_in, keep_falling, measures, times_in
-from trajectory_guard.core.envelope import unfiltered
+from trajectory_guard.core.envelope import NO_PAGE, page_in, unfiltered, without_element
+from trajectory_guard.core.error_text import raises
 from trajectory_guard.core.failures import complains, may_pass, read_outcome, reads_as_error, signature_of
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, checksum, digest64, text_bytes, text_digest
 from trajectory_guard.core.grids import NO_GRID
@@ -30,7 +31,7 @@ from trajectory_guard.core.result_text import (
 )
 from trajectory_guard.core.run import NO_FAILURE, Run
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
-from trajectory_guard.core.state import MAX_NOISE_PROFILES, TrajectoryState
+from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS, StepRecord, is_refused_by_guard
 from trajectory_guard.core.tools import (
     MAX_COUNT_CHARS,
@@ -53,6 +54,7 @@ from trajectory_guard.core.volatile import (
     learn,
     masked_answer,
     shares_in,
+    with_profile,
 )
 from trajectory_guard.core.weighing import weigh
 from trajectory_guard.core.written import figures_of, handed_over, was_written
@@ -84,10 +86,16 @@ class Reader:
         seen.segment = run.boundary
         run.note_count(seen)
         read_outcome(seen, by_guard=by_guard)
+        plain = unfiltered(step.args)
+        page = page_in(step.result) if step.result and seen.outcome == SUCCESS and not step.stated else NO_PAGE
+        if page.symbol:
+            if page.follows(run.page):
+                seen.result, seen.shows_elements = page.symbol, True
+                plain = without_element(plain)
+            run.page = page
         seen.twice = state.twice
         seen.may_be_new = not state.twice and not seen.result and seen.signature is None
         seen.last_progress = run.last_progress
-        plain = unfiltered(step.args)
         if plain is not step.args:
             _name_command(run, seen, plain)
         if state.denied or step.outcome_type == DENIED:
@@ -183,6 +191,8 @@ class Reader:
             seen.progress = seen.result not in run.history.results and seen.form not in run.history.forms
         if not seen.progress and seen.signature is None:
             seen.progress = changes_database(step.args, result)  # rows are not what it is made for
+        elif seen.progress and (raises(result) or (len(result) <= MAX_FORM_CHARS and seen.looks_like_error)):
+            seen.progress = seen.outcome != SUCCESS or not run.knows_complaint(signature_of(seen) or "")
 
     def _form(self, seen: Observation, result: str) -> None:
         """Compute the symbol of the result without order, scores and the words of the request."""
@@ -329,7 +339,7 @@ class Reader:
             run.note_dated(seen.call, masked)
         noise = noise and not (new_calls and was_written(run.written, text))
         noise = (noise and (makes or not profile.moves_on)) or profile.is_timed or (profile.reordered and not new_calls)
-        noise = (noise and not profile.steps_on(known)) or profile.has_renamed_elements(known)
+        noise = noise and not profile.steps_on(known)
         if seen.in_a_row:
             before = Vocabulary(*known.vocabulary) if known is not None else Vocabulary()
             vocabulary, is_paraphrase = before.add(text)
@@ -351,7 +361,7 @@ class Reader:
             if failures.says_nothing_new:
                 calls = islice(run.history.calls.occurrences(seen.call), failures.times - 1)
                 seen.failed_alike_at = (*reversed(tuple(calls)), seen.index)
-        state.noise = _with_profile(state.noise, key, profile.with_answer(known, symbol))
+        state.noise = with_profile(state.noise, key, profile.with_answer(known, symbol))
         return symbol
 
     def _count_old_states(self, run: Run, seen: Observation) -> None:
@@ -386,7 +396,7 @@ def _gets_faster(state: TrajectoryState, seen: Observation) -> bool:
     if not times:
         return False
     profile = NoiseProfile(*state.noise.get(key, [""])).with_times(times)
-    state.noise = _with_profile(state.noise, key, profile)
+    state.noise = with_profile(state.noise, key, profile)
     return keep_falling(profile.times)
 
 
@@ -428,17 +438,8 @@ def _has_advanced(state: TrajectoryState, seen: Observation) -> bool:
         return False
     saved = state.noise.get(key)
     known = NoiseProfile(*saved) if saved is not None else None
-    state.noise = _with_profile(state.noise, key, (known or NoiseProfile(""))._replace(shares=shares))
+    state.noise = with_profile(state.noise, key, (known or NoiseProfile(""))._replace(shares=shares))
     return known is not None and known.has_advanced(shares)
-
-
-def _with_profile(noise: dict[str, list[Any]], key: str, profile: NoiseProfile) -> dict[str, list[Any]]:
-    """The noise profiles with this one as the newest, at most ``MAX_NOISE_PROFILES`` of them."""
-    learned = {call: one for call, one in noise.items() if call != key}
-    learned[key] = plain = list(profile)
-    while plain[-1] == []:  # defaults, which need no room
-        plain.pop()
-    return dict(list(learned.items())[-MAX_NOISE_PROFILES:])
 
 
 def _inquire(run: Run, seen: Observation) -> None:

@@ -121,7 +121,10 @@ def answer_form(result: str, values: tuple[str, ...], *, error: bool, scores: bo
             quoted.append(value)
         else:
             left.append(value)
-    asked = frozenset(WORD.findall("\n".join(left)))
+    request = "\n".join(left)
+    asked = frozenset(WORD.findall(request))
+    if "-" in request or "_" in request:
+        asked |= frozenset(WORD.findall(_JOINT.sub("", request)))
     words = [word for word in WORD.findall((mask_text if error else mask_noise)(text)) if word not in asked]
     if not error and is_timetable(text):
         words = [word for word in WORD.findall(text) if word not in asked]
@@ -130,6 +133,9 @@ def answer_form(result: str, values: tuple[str, ...], *, error: bool, scores: bo
     if error:
         words = [word for word in words if not any(map(str.isdigit, word))]
     return " ".join(words[:_MAX_WORDS])
+
+
+_JOINT: Final = re.compile(r"(?<=[^\W_])[-_](?=[^\W_])")
 
 
 def is_timetable(text: str) -> bool:

@@ -7,7 +7,8 @@ from array import array
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.detectors.base import Detector
-from trajectory_guard.core.fingerprints import UNKNOWN, Symbol
+from trajectory_guard.core.envelope import NO_PAGE, Page
+from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, checksum
 from trajectory_guard.core.grids import NO_GRID, Grid
 from trajectory_guard.core.history import WIDTH, History, Ring, UsageWindow
 from trajectory_guard.core.inquiry import Advance, Inquiry
@@ -21,6 +22,7 @@ from trajectory_guard.core.result_text import carries_content
 MAX_AGENTS: Final = 8
 NO_FAILURE: Final = -1
 _KEPT_LINES: Final = 320
+_KEPT_COMPLAINTS: Final = 8
 _KEPT_PAIRS: Final = 32
 _LINE: Final = "H"
 """Format of a checksum of ``LINE_BYTES`` bytes: its value depends on the machine, its bytes do not."""
@@ -133,6 +135,7 @@ class Run:
         "batch_end",
         "batch_label",
         "boundary",
+        "complaints",
         "count",
         "dated",
         "detectors",
@@ -157,6 +160,7 @@ class Run:
         "last_work",
         "lines",
         "old_states_in_a_row",
+        "page",
         "pause_s",
         "repeat_streak",
         "rhythm_s",
@@ -188,6 +192,8 @@ class Run:
         self.last_work = self.last_act = -1
         self.old_states_in_a_row = 0
         self.failure = NO_FAILURE
+        self.complaints: tuple[int, ...] = ()
+        self.page = NO_PAGE
         self.dismissed = 0
         self.lines = b""
         self.dated = b""
@@ -304,6 +310,14 @@ class Run:
             self.lines = (self.lines + array(_LINE, dict.fromkeys(new)).tobytes())[-_KEPT_LINES * LINE_BYTES :]
         return not new
 
+    def knows_complaint(self, signature: str) -> bool:
+        """Whether a success has read like this error before (``signature_of``); the run remembers it."""
+        complaint = checksum(signature)
+        if complaint in self.complaints:
+            return True
+        self.complaints = (*self.complaints[1 - _KEPT_COMPLAINTS :], complaint)
+        return False
+
     def note_dated(self, call: Symbol, masked: Symbol) -> None:
         """Remember the result of a call without its clocks and ids."""
         if call:
@@ -352,6 +366,8 @@ class Run:
             "lines": self.lines.hex(),
             "dated": self.dated.hex(),
             **({"unfiltered": self.unfiltered.hex()} if self.unfiltered else {}),  # few runs filter their commands
+            "complaints": list(self.complaints),
+            **({"page": [self.page.symbol.hex(), list(self.page.names)]} if self.page.symbol else {}),
             **({"count": list(self.count)} if self.count.total else {}),
             "walk": [to_text(self.walk.steps), to_text(self.walk.results), *self.walk[2:]],
             "waits": list(self.waits),
@@ -380,9 +396,12 @@ class Run:
         run.repeat_streak = tuple(plain["repeat_streak"])
         run.lines, run.dated = bytes.fromhex(plain["lines"]), bytes.fromhex(plain["dated"])
         run.unfiltered = bytes.fromhex(plain.get("unfiltered", ""))
-        run.count = Count(*plain.get("count", ()))
+        run.complaints, run.count = tuple(plain["complaints"]), Count(*plain.get("count", ()))
         steps, results, *counts = plain["walk"]
         run.walk = Walk(from_text(steps), from_text(results), *counts)
+        if "page" in plain:
+            symbol, names = plain["page"]
+            run.page = Page(bytes.fromhex(symbol), tuple(names))
         run.waits, run.written = tuple(plain["waits"]), tuple(plain["written"])
         run.batch_end = float("-inf") if plain["batch_end"] is None else plain["batch_end"]
         run.same_results = SameResultRun.from_plain(plain["same_results"])

@@ -28,9 +28,9 @@ from trajectory_guard.core.run import Run
 from trajectory_guard.core.steps import Delivered
 from trajectory_guard.core.tools import is_communication, is_handoff, is_thinking
 from trajectory_guard.core.tracking import model_calls
+from trajectory_guard.core.volatile import MAX_NOISE_PROFILES
 
-FORMAT_VERSION: Final = 22
-MAX_NOISE_PROFILES: Final = 8
+FORMAT_VERSION: Final = 23
 MAX_RUNS: Final = 8
 _MAX_WORK: Final = 16
 MakeDetectors = Callable[[], "tuple[Detector, ...]"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -171,3 +171,9 @@ def unescaped(text: str) -> str:
 
 
 _ESCAPED_CHAR: Final = re.compile(r"\\u([0-9a-fA-F]{4})")
+
+
+def shared_start(parts: Sequence[object], others: Sequence[object]) -> int:
+    """Number of parts (of texts: characters) in which both begin alike."""
+    pairs = zip(parts, others, strict=False)
+    return next((at for at, (one, two) in enumerate(pairs) if one != two), min(len(parts), len(others)))

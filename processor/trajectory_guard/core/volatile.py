@@ -13,7 +13,7 @@ from itertools import islice, repeat
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.durations import ages_in
-from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, checksum, digest64, parse_json_or_lines, text_bytes
+from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, digest64, parse_json_or_lines, text_bytes
 from trajectory_guard.core.masking import (
     CAMEL,
     figures_in,
@@ -26,6 +26,7 @@ from trajectory_guard.core.masking import (
 )
 from trajectory_guard.core.text_bounds import is_digest
 
+MAX_NOISE_PROFILES: Final = 8
 MAX_PARTS: Final = 48
 """Answers with more parts are compared by their masked form alone."""
 MAX_RAW_PARTS: Final = 8 * MAX_PARTS
@@ -112,8 +113,17 @@ def _leaves(value: Any, path: str) -> Iterator[Part]:
         yield Part(path, mask_noise(str(value)))
 
 
+_AGO: Final = re.compile(r"\b\d{1,4} ?(?:[smhdw]|secs?|mins?|hours?|days?|(?:second|minute|week)s?)(?= ago\b)")
+
+
 def masked_answer(result: str) -> bytes:
-    """``masked_hash`` of an answer, as of an error if it holds a traceback."""
+    """``masked_hash`` of an answer to a call made before, as of an error if it holds a traceback.
+
+    >>> masked_answer("Error, created 59s ago") == masked_answer("Error, created 2m ago")
+    True
+    """
+    if " ago" in result:
+        result = _AGO.sub("<age>", result)
     return masked_hash(result, error=has_traceback(result))
 
 
@@ -163,8 +173,7 @@ class NoiseProfile(NamedTuple):
     ``vocabulary``: the words of all answers; ``earlier``: of the last answers that were new, the beginning of the
     masked form, and the symbol of the result; ``failures``: the ``AlikeFailures`` that the call is in; ``times``:
     ``times_in`` the newest answers, between which something else was done; ``addresses``: those in the last answer,
-    in memory; ``handles``: checksums of the names of elements in the last answer, and behind them that of the
-    answer without them.
+    in memory.
     """
 
     masked: str
@@ -189,7 +198,6 @@ class NoiseProfile(NamedTuple):
     failures: list[Any] = []  # noqa: RUF012  never mutated
     times: list[list[float]] = []  # noqa: RUF012  never mutated
     addresses: list[int] = []  # noqa: RUF012  never mutated
-    handles: list[int] = []  # noqa: RUF012  never mutated
 
     @property
     def shows_age(self) -> bool:
@@ -228,12 +236,6 @@ class NoiseProfile(NamedTuple):
         pairs = zip(known, self.addresses, strict=True) if len(known) == len(self.addresses) else ()
         return any(0 < abs(now - then) < _ALIGNMENT for then, now in pairs)
 
-    def has_renamed_elements(self, before: NoiseProfile | None) -> bool:
-        """Whether this is the page of the answer before, and each of its elements has got another name."""
-        if before is None or not self.handles or self.handles[-1:] != before.handles[-1:]:
-            return False
-        return set(self.handles[:-1]).isdisjoint(before.handles[:-1])
-
     def has_advanced(self, shares: list[float]) -> bool:
         """Whether ``shares`` (see ``shares_in``) say that more is done than the answer before said, of as much."""
         before = self.shares
@@ -267,9 +269,17 @@ class NoiseProfile(NamedTuple):
         return self._replace(
             ages=ages, figures=figures, form=form, at=at, kept=kept, timed=timed, since=since, grown=grown,
             stride=stride, strides=strides, shares=shares, unordered=unordered, addresses=addresses_in(result),
-            handles=handles_in(result),
             reordered=before is not None and bool(unordered) and before.unordered == unordered,
         )  # fmt: skip
+
+
+def with_profile(noise: dict[str, list[Any]], key: str, profile: NoiseProfile) -> dict[str, list[Any]]:
+    """The noise profiles with this one as the newest, at most ``MAX_NOISE_PROFILES`` of them."""
+    learned = {call: one for call, one in noise.items() if call != key}
+    learned[key] = plain = list(profile)
+    while plain[-1] == []:  # defaults, which need no room
+        plain.pop()
+    return dict(list(learned.items())[-MAX_NOISE_PROFILES:])
 
 
 def addresses_in(result: str) -> list[int]:
@@ -282,30 +292,6 @@ def addresses_in(result: str) -> list[int]:
         return []
     return [int(one[0], 16) for one in islice(_ADDRESS.finditer(result[:MAX_TEXT_CHARS]), _MAX_ADDRESSES)]
 
-
-def handles_in(result: str) -> list[int]:
-    """Checksums of the names by which a snapshot of a page calls its elements, and of the snapshot without them.
-
-    >>> handles_in('button "Go" [ref=e12]')[1] == handles_in('button "Go" [ref=e77]')[1], handles_in("x[3] = y")
-    (True, [])
-    """
-    if "[ref=" not in result and " uid=" not in result and "]<" not in result and "] " not in result:
-        return []
-    text = result[:_HANDLE_CHARS]
-    names = dict.fromkeys(_HANDLE.findall(text))
-    return [*map(checksum, names), checksum(_HANDLE.sub("", mask_noise(result)))] if 0 < len(names) <= _HANDLES else []
-
-
-_ROLES: Final = (
-    "button|checkbox|combobox|generic|heading|img|link|listitem|menuitem|option|radio|StaticText|tab|textbox"
-)
-_HANDLE: Final = re.compile(
-    r"(?<=\[ref=)[a-z]{0,2}\d{1,6}(?:e\d{1,6})?(?=\])|(?<=\suid=)\d{1,6}_\d{1,6}\b"
-    rf"|(?<=\[)\d{{1,6}}(?=\](?:<[a-z]| (?:{_ROLES})\b))"
-)
-"""Handles of elements as Playwright, Chrome's developer tools, browser-use and WebArena print them."""
-_HANDLE_CHARS: Final = 16_384
-_HANDLES: Final = 256
 
 _ADDRESS: Final = re.compile(r"\b0x[0-9a-fA-F]{4,16}\b")
 _MAX_ADDRESSES: Final = 4

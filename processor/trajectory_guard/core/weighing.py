@@ -11,7 +11,7 @@ from trajectory_guard.core.history import BLANK
 from trajectory_guard.core.masking import shares_done
 from trajectory_guard.core.observation import LONG_PAUSE_S, Observation
 from trajectory_guard.core.outcome import names_error
-from trajectory_guard.core.pending import is_pending
+from trajectory_guard.core.pending import has_ended_badly, is_pending
 from trajectory_guard.core.result_text import (
     carries_content,
     is_acknowledgement,
@@ -174,6 +174,8 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
     step, text = seen.step, (seen.step.result or "").strip()
     if (policy is not None and policy.poll) or is_waiting(step.tool_name, step.args):
         return Certainty.WAITING
+    if seen.outcome == SUCCESS and has_ended_badly(text):
+        return Certainty.ACKNOWLEDGED  # however old it grows, and however long the pause before each look
     if seen.under_way:  # something grows older; a lap of several calls that succeed does more than wait for it
         waits = seen.in_a_row or paced or seen.outcome == ERROR
         return Certainty.WAITING if waits else Certainty.ACKNOWLEDGED

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.detectors.base import TYPE_II, UNPRODUCTIVE, DetectionResult, Detector, DetectorSettings
 from trajectory_guard.core.fingerprints import text_digest
-from trajectory_guard.core.inquiry import ADVANCES, shared_start
+from trajectory_guard.core.inquiry import ADVANCES
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.restatement import names_click, restates
 from trajectory_guard.core.result_text import carries_content, is_acknowledgement, width
@@ -21,6 +21,7 @@ from trajectory_guard.core.similarity.shell import seeks_the_same
 from trajectory_guard.core.similarity.texts import quotes_another
 from trajectory_guard.core.similarity.vocabulary import FUNCTION_WORDS, STOP_WORDS
 from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS, Certainty
+from trajectory_guard.core.text import shared_start
 from trajectory_guard.core.text_bounds import chars_of
 from trajectory_guard.core.tools import is_communication, is_handoff, is_lookup, makes_something
 
@@ -226,9 +227,7 @@ _WORDS: Final = 2
 
 
 def _looks(commands: Iterable[str]) -> bool:
-    return any(
-        is_lookup(command.split(maxsplit=1)[0]) and "<<" not in command for command in commands if command.strip()
-    )
+    return any(is_lookup(one.split(maxsplit=1)[0]) and "<<" not in one for one in commands if one.strip())
 
 
 def _overlap(form: NormalForm, other: NormalForm | None) -> bool:
@@ -394,6 +393,7 @@ class Insanity(Detector):
         if not reworded and not (openly and related):
             return None  # equal calls only: type I; or texts that have nothing in common: a batch
         certainty = Certainty.CERTAIN if equal and not openly else Certainty.LIKELY
+        certainty = Certainty.ACKNOWLEDGED if openly and seen.alike_list else certainty  # it may be a list of look-ups
         return self._result(seen, sorted(same), openly, len(same) + doubt, certainty, (*recent, form))
 
     def _settled(self, form: NormalForm, before: NormalForm | None) -> bool:

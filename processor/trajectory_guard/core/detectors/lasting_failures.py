@@ -9,19 +9,24 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.alike_failures import FIGURE, MAX_FIGURES, NUMBERED, moves_on
 from trajectory_guard.core.detectors.base import ALWAYS, TYPE_I, TYPE_V, DetectionResult, Detector
+from trajectory_guard.core.detectors.entry_lists import runs_program
 from trajectory_guard.core.detectors.error_streak import ErrorStreak
+from trajectory_guard.core.detectors.insanity import is_silent_command
 from trajectory_guard.core.durations import keep_falling, times_in
 from trajectory_guard.core.fingerprints import checksum
 from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import begins_with_complaint, looks_like_error
 from trajectory_guard.core.plain import from_text, to_text
-from trajectory_guard.core.steps import ERROR, SUCCESS, Certainty
+from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS, Certainty
 from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.tools import is_thinking
 
 _OFTEN: Final = 6
+_FAR: Final = 16
+"""Reports of one failure, from which on it is found each time: few failures are mended at so late a try."""
 _TURNS: Final = 16
+_SEVERAL: Final = 2
 _WINDOW: Final = 48
 _QUIET_STEPS: Final = 32
 _KEPT: Final = 6
@@ -50,6 +55,8 @@ class _Report(NamedTuple):
         batch: ordinal of its batch.
         steps: index of the newest step of each series of such answers; figures, times: those of the text at each.
         quiet_until: step before which it is not found again; quiet: length of that interval.
+        times_reported: number of those series; since: step of the first of them.
+        tool: checksum of the tool.
     """
 
     key: int
@@ -60,6 +67,9 @@ class _Report(NamedTuple):
     times: tuple[tuple[float, ...], ...]
     quiet_until: int = 0
     quiet: int = _QUIET_STEPS
+    times_reported: int = 0
+    since: int = -1
+    tool: int = 0
 
 
 class RecurringFailure(Detector):
@@ -70,7 +80,8 @@ class RecurringFailure(Detector):
     anew and ends as the one before it. Reports in a row count once: those are tries, which ``same_error`` counts. A
     report of which a figure goes one way, or which the same call does not make any more, is progress. Brief texts,
     errors that pass by themselves and waits do not count. It leads to nudges only, and is found again after 32 further
-    steps, then after ever more.
+    steps, then after ever more, and from the 16th report on at each one, until the tool brings something new (a shell
+    does with any command).
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> crash = "Error: the variable DB_URL of the container is not set; exit code 1 of pod"
@@ -110,24 +121,34 @@ class RecurringFailure(Detector):
         failed = text[_MIN_CHARS - 1 :] != "" and self._reports_failure(seen, text)
         if not failed:
             if self.reports and seen.outcome == SUCCESS:
-                call = seen.call.hex()
-                self.reports = tuple([one for one in self.reports if one.call != call])
+                self._note_success(seen)
             return None
         words, figures = _read(both_ends(text, _REPORT_CHARS), seen.values)
         if sum(map(str.isalpha, _MEMBER.sub("", words))) < _LETTERS:
             return None
         key = checksum(f"{seen.tool}\0{words}")
-        report = next((one for one in self.reports if one.key == key), _Report(key, "", -1, (), (), ()))
+        new = _Report(key, "", -1, (), (), (), since=seen.index, tool=checksum(seen.tool))
+        report = next((one for one in self.reports if one.key == key), new)
         others = tuple([one for one in self.reports if one is not report])
         again = report.steps[-1:] == (before,) or (seen.same_batch and report.batch == seen.batch)
         kept = len(report.steps) - again
         report = report._replace(
-            call=seen.call.hex(), batch=seen.batch, steps=(*report.steps[:kept], seen.index)[-_KEPT:],
+            call=seen.call.hex(), batch=seen.batch, times_reported=report.times_reported + (not again),
+            steps=(*report.steps[:kept], seen.index)[-_KEPT:],
             figures=(*report.figures[:kept], figures)[-_KEPT:],
             times=(*report.times[:kept], tuple(times_in(text)))[-_KEPT:],
         )  # fmt: skip
         self.reports = (*others[1 - _KEPT_REPORTS :], report)
         return self._found(seen, report)
+
+    def _note_success(self, seen: Observation) -> None:
+        """What this call reported before is over; of its tool, unless it runs commands, no failure is the rule."""
+        call, tool = seen.call.hex(), checksum(seen.tool)
+        works = seen.progress and not runs_program(seen)
+        self.reports = tuple([
+            one._replace(times_reported=0, since=-1) if works and one.tool == tool else one
+            for one in self.reports if one.call != call
+        ])  # fmt: skip
 
     def _reports_failure(self, seen: Observation, text: str) -> bool:
         """Whether a result reports a failure. Of successes only those are read that are as long as one before them."""
@@ -150,15 +171,16 @@ class RecurringFailure(Detector):
 
     def _found(self, seen: Observation, report: _Report) -> DetectionResult | None:
         steps = [at for at in report.steps if at > seen.index - _WINDOW]
-        if len(steps) < _OFTEN or seen.index < report.quiet_until:
+        if len(steps) < _OFTEN or (seen.index < report.quiet_until and report.times_reported < _FAR):
             return None
         if moves_on(report.figures[-len(steps) :]) or keep_falling(report.times[-len(steps) :]):
             return None
         quiet = report._replace(quiet_until=seen.index + report.quiet, quiet=2 * report.quiet)
         self.reports = (*self.reports[:-1], quiet)
+        count, first = max((report.times_reported, report.since), (len(steps), steps[0]))
         return self.found(
-            seen, 1.0, "recurring_failure", Certainty.ACKNOWLEDGED, count=len(steps), first_step=steps[0],
-            steps=tuple(steps), varied=True, calls=seen.index - steps[0] + 1, alike=len(steps), at_least=True,
+            seen, 1.0, "recurring_failure", Certainty.ACKNOWLEDGED, count=count, first_step=first,
+            steps=tuple(steps), varied=True, calls=seen.index - first + 1, alike=count, at_least=True,
         )  # fmt: skip
 
     def dump(self) -> Any:
@@ -171,8 +193,8 @@ class RecurringFailure(Detector):
         """See ``dump``."""
         self.acted_at, reports, sizes = data
         self.reports = tuple(
-            _Report(key, call, batch, tuple(steps), tuple(map(tuple, figures)), tuple(map(tuple, times)), until, quiet)
-            for key, call, batch, steps, figures, times, until, quiet in reports
+            _Report(key, call, batch, tuple(steps), tuple(map(tuple, figures)), tuple(map(tuple, times)), *others)
+            for key, call, batch, steps, figures, times, *others in reports
         )
         self.sizes = from_text(sizes)
 
@@ -187,9 +209,10 @@ class OnlyFailures(Detector):
     """Fires when sixteen model turns in a row brought nothing but failures, each in words of its own.
 
     A wall is described in many ways: ``same_error`` asks for one error class, and this rule for none. Thoughts in
-    between do not count as success. A call that fails otherwise than it did the last time ends the series, since
-    something has moved on, and a wait (``certainty`` waiting) that is looked at again does not fire. It leads to nudges
-    only: the entries of a long list may all fail.
+    between do not count as success, nor do look-ups that find nothing, if they are made with several tools: one alone
+    may go through a list. A call that fails otherwise than it did the last time ends the series, since something has
+    moved on, and a wait (``certainty`` waiting) that is looked at again does not fire. It leads to nudges only: the
+    entries of a long list may all fail.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> ways = "curl wget pip npm git ftp ssh scp rsync nc ping dig host telnet apt conda brew".split()
@@ -213,22 +236,28 @@ class OnlyFailures(Detector):
     )
     recommendation: ClassVar[str] = ErrorStreak.recommendation
     thresholds: ClassVar[Mapping[str, int]] = {"turns": _TURNS}
-    __slots__ = ("steps",)
+    __slots__ = ("looked", "steps")
 
     def __init__(self) -> None:
         self.steps: tuple[int, ...] = ()  # the newest failure of each turn
+        self.looked: tuple[int, ...] = ()  # checksums of the tools of those turns that found nothing, 0 for the others
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Count the turns that brought nothing but failures."""
-        if seen.signature is None or seen.result_changed:
+        looked = seen.outcome == EMPTY and seen.signature is None and not (seen.step.stated or is_silent_command(seen))
+        if (seen.signature is None and not looked) or seen.result_changed:
             if not is_thinking(seen.step.tool_name):
-                self.steps = ()
+                self.steps = self.looked = ()
             return None
-        kept = self.steps[:-1] if seen.same_batch else self.steps[1 - 2 * _TURNS :]
-        self.steps = (*kept, seen.index)
+        kept = slice(-1) if seen.same_batch else slice(1 - 2 * _TURNS, None)
+        self.steps = (*self.steps[kept], seen.index)
+        self.looked = (*self.looked[kept], checksum(seen.tool) if looked else 0)
         polls = seen.certainty is Certainty.WAITING and seen.made > 1
         if len(self.steps) < _TURNS or polls or seen.same_batch:
             return None
+        looked_with = set(self.looked[-_TURNS:])
+        if len(looked_with) < _SEVERAL and looked_with != {0}:
+            return None  # a list that is looked up with one tool
         return self.found(
             seen, 1.0, "only_failures", Certainty.LIKELY, count=len(self.steps), first_step=self.steps[0],
             steps=self.steps[-_TURNS:], varied=True, calls=seen.index - self.steps[0] + 1, alike=0, at_least=True,
@@ -236,11 +265,12 @@ class OnlyFailures(Detector):
 
     def dump(self) -> Any:
         """The failures in a row."""
-        return self.steps or None
+        return [self.steps, self.looked] if self.steps else None
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
-        self.steps = tuple(data)
+        steps, looked = data
+        self.steps, self.looked = tuple(steps), tuple(looked)
 
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
