@@ -47,6 +47,7 @@ SETS: Final = (
     "twentyeighth",
     "twentyninth",
     "thirtieth",
+    "thirtyfirst",
     "attacked",
 )
 """See ``tests/data/README.md``: which of them the rules were tuned on."""

@@ -232,6 +232,48 @@ def test_entries_of_a_queue_that_differ_in_a_number_are_work_in_other_languages_
     assert stopped(evaluate(steps(entries))) is None
 
 
+def test_a_pause_before_the_first_look_at_something_is_no_rhythm() -> None:
+    """A change, a minute, a look, and a look every minute: the answer is one word, in whatever language."""
+    for state in ("modifying", "backing-up", "wijzigen"):
+        looks = [("aws", {"command": "rds describe-db-instances --query Status"}, state) for _ in range(18)]
+        calls = [
+            ("aws", {"command": "rds modify-db-instance --class large"}, '{"DBInstanceStatus": "available"}'),
+            *looks,
+        ]
+        assert stopped(evaluate(steps(calls, gap=60))) is None, state
+
+
+@pytest.mark.parametrize("answer", ['{"DBInstanceStatus": "modifying"}', '{"provisioningState": "Updating"}'])
+def test_states_by_any_name_are_waited_for(answer: str) -> None:
+    calls = [("describe", {"name": "orders"}, answer) for _ in range(18)]
+    assert stopped(evaluate(steps(calls, gap=15))) is None
+
+
+def things(count: int) -> list[str]:
+    random = Random(3)
+    return [f"{random.getrandbits(64):016x}" for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("call", "answer"),
+    [
+        ({"add_labels": ["経理/2026"]}, '{"ok": true, "labelIds": ["Label_17"]}'),
+        ({"reason": "moved"}, '{"status": "canceled", "refund": "none", "reason": "moved"}'),
+    ],
+)
+def test_one_thing_after_the_other_is_done_whatever_is_the_same_for_all(call: dict[str, Any], answer: str) -> None:
+    calls = [("modify", {"message_id": one, **call}, answer) for one in things(18)]
+    assert stopped(evaluate(steps(calls))) is None
+
+
+def test_one_message_is_sent_again_and_again_whatever_number_it_gets() -> None:
+    calls = [
+        ("send_message", {"ticket": "T-7", "text": "Please send us the serial number."}, f'{{"ok": true, "message_id": {one}}}')
+        for one in range(30_000, 70_000, 1_001)
+    ]  # fmt: skip
+    assert stopped(evaluate(steps(calls, gap=8))) is not None
+
+
 # --- look-ups that find nothing ------------------------------------------------------------------------------
 
 

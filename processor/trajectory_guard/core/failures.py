@@ -54,7 +54,7 @@ def read_outcome(seen: Observation, *, by_guard: bool) -> None:
         is_object = result[:1] == "{"
         if len(result) <= MAX_EMPTY_CHARS and is_empty_result(result):
             seen.outcome = EMPTY
-        elif is_object and (states_failure(result) or (_brings_about(step) and _is_undone(result))):
+        elif is_object and (states_failure(result) or (_is_undone(result) and _brings_about(step))):
             seen.outcome, seen.signature = ERROR, signature_of(seen)
         elif not is_object and result[:1] != "[" and (limit := _limit_reached(result, seen.values)):
             seen.outcome, seen.signature, seen.killed = ERROR, error_signature(limit, None), True

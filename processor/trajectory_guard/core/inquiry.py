@@ -23,7 +23,7 @@ from trajectory_guard.core.fingerprints import checksum
 from trajectory_guard.core.masking import CAMEL, masked_hash, of_this_moment
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.plain import Plain
-from trajectory_guard.core.result_text import MAX_FORM_CHARS, WORD, is_acknowledgement, values_of
+from trajectory_guard.core.result_text import MAX_FORM_CHARS, WORD, confirms, is_acknowledgement, values_of
 from trajectory_guard.core.similarity.keys import is_asked_by, is_bound, names_exchange
 from trajectory_guard.core.steps import EMPTY, SUCCESS
 from trajectory_guard.core.text import shared_start, text_of
@@ -323,7 +323,7 @@ def values_asked(seen: Observation) -> tuple[str, ...]:
 def things_in(seen: Observation) -> frozenset[str]:
     """The ids of things in a call: by their names no ids of a request, and the answer quotes or acknowledges them."""
     ids, result = list(_ids_in(seen.step.args)), seen.step.result or ""
-    if not ids or (seen.outcome == SUCCESS and is_acknowledgement(result)):
+    if not ids or (seen.outcome == SUCCESS and (is_acknowledgement(result) or confirms(result))):
         return frozenset(ids)
     return frozenset([one for one in ids if one in result])
 

@@ -264,12 +264,14 @@ class Observation:
             it quotes of the request; alike_list: they are entries of a list; alike_items: each gives several values,
             all of them new; alike_table: cells of a table; alike_first: index of the first.
         has_found: the tool returned something new in this run.
+        shows_elements: the result is a page whose elements have names, and it is compared without them (``Page``).
     """
 
     # Defaults on the class: most steps change few of them, and an observation is made for every step.
     # Reader.read and _place: where the step stands in its run
     same_batch = False
     batch = 0
+    shows_elements = False
     gap_s = 0.0
     segment = 0
     counted = False
@@ -341,7 +343,6 @@ class Observation:
     alike_items = False
     alike_table = False
     alike_first = -1
-    shows_elements = False
     has_found = False
     # Run.note_memory
     memory = 0

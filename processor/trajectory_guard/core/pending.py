@@ -23,7 +23,7 @@ _PENDING: Final = re.compile(
     r"|no(?: new)? (?:output|data|results?|response|repl(?:y|ies)|answers?|messages?|events?|logs?|updates?) yet"
     r"|no (?:[a-z]{2,16} ){1,3}(?:received|arrived|came in|come in|delivered|posted|published|reported)(?: so far)? yet"
     r")(?![^\W_])"
-    r"|\"(?:\w{1,20}_)?(?:status|state|phase|stage)\"\s{0,2}:\s{0,2}\"[A-Za-z_ ]{1,20}ing\""
+    r"|\"\w{0,24}(?:status|state|phase|stage)\"\s{0,2}:\s{0,2}\"[A-Za-z_ ]{1,20}ing\""
     r"|\"(?:is_?)?(?:ready|done|completed?|finished|processed|confirmed|settled|loaded|synced|delivered)\""
     r"\s{0,2}:\s{0,2}false"
     r"|\"(?:completed|finished|ended|done|delivered|processed|confirmed)_?(?:at|on|time|date)\"\s{0,2}:\s{0,2}null",
@@ -38,6 +38,13 @@ _UNDER_WAY: Final = re.compile(r"\b(?:queued|retrying|running|processing|please 
 _PENDING_REMARK: Final = re.compile(
     r"\b(?:preparing|loading|in transit|out for delivery|under review|please wait)\b", re.IGNORECASE
 )
+_BECOMING: Final = re.compile(
+    r"\W{0,3}(?:(?:storage[-_ ])?(?:activat|attach|configur|delet|deregister|detach|disabl|drain|enabl|migrat|modify"
+    r"|optimiz|reboot|register|renam|resiz|restart|restor|rollback|scal|stopp|sync|updat|upgrad)ing|backing[-_ ]up"
+    r"|storage-optimization|maintenance)\W{0,3}",
+    re.IGNORECASE,
+)
+"""A state that passes, as a cloud names that of a database, where it is all that is said."""
 _CONTAINER_UP: Final = re.compile(r"\bcontainer \S{1,100} {1,2}(?:started|running)\b", re.IGNORECASE)
 """As ``docker compose up`` reports that it is done."""
 _PENDING_ELSEWHERE: Final = beginnings("pending")
@@ -61,12 +68,16 @@ def is_pending(text: str) -> bool:
     (True, False, False)
     >>> is_pending("It is updated. Here is the result of running `cat -n` on it"), is_pending("still running `make`")
     (False, True)
+    >>> is_pending("modifying"), is_pending("nothing"), is_pending("available")
+    (True, False, False)
     >>> is_pending("Container app-1  Started"), is_pending("Container app-1  Starting")
     (False, True)
     """
     if len(text) > _MAX_PENDING_CHARS:
         return False
     text = _CONTAINER_UP.sub("", unescaped(text)) if "ontainer " in text else unescaped(text)
+    if _BECOMING.fullmatch(text) is not None:
+        return True
     if _REJECTED.search(text) is not None and _UNDER_WAY.search(text) is None:
         return False  # it is not done because something is wrong with it: time will not mend that
     text = text.strip()

@@ -36,6 +36,7 @@ from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS, StepRecor
 from trajectory_guard.core.tools import (
     MAX_COUNT_CHARS,
     changes_database,
+    is_communication,
     is_handoff,
     is_lookup,
     is_thinking,
@@ -257,7 +258,8 @@ class Reader:
             else:
                 seen.result = self._normalise_volatile(state, run, seen, previous)
             seen.noisy = history.results[previous] == seen.result or seen.result not in (exact, UNKNOWN)
-            if seen.noisy and seen.outcome == SUCCESS and measures((step.result or "").strip()):
+            reads = seen.noisy and seen.outcome == SUCCESS and not is_communication(step.tool_name)
+            if reads and measures((step.result or "").strip()):
                 run.last_timed = seen.index
             seen.result_changed = not (seen.noisy or put_off) and seen.outcome != DENIED
             seen.progress = seen.result_changed and not (seen.outcome == ERROR and seen.result in history.results)

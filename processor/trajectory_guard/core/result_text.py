@@ -136,6 +136,7 @@ def answer_form(result: str, values: tuple[str, ...], *, error: bool, scores: bo
 
 
 _JOINT: Final = re.compile(r"(?<=[^\W_])[-_](?=[^\W_])")
+"""A joint within a name, which an answer may spell without: ``list-users`` is refused as ``ListUsers``."""
 
 
 def is_timetable(text: str) -> bool:
@@ -253,6 +254,25 @@ def is_acknowledgement(text: str) -> bool:
     return len(words) <= _ACKNOWLEDGEMENT_WORDS and not any(
         word != "1" and any(map(str.isdigit, word)) for word in words
     )
+
+
+def confirms(text: str) -> bool:
+    """Whether a short object says, with a flag or as a status, that something was done, whatever stands beside it.
+
+    >>> confirms('{"ok": true, "labelIds": ["Label_17"]}'), confirms('{"status": "canceled", "refund": "none"}')
+    (True, True)
+    >>> confirms('{"free": 3}'), confirms('{"status": "declined"}')
+    (False, False)
+    """
+    if text[:1] != "{" or len(text) > _BRIEF_WIDTH:
+        return False
+    return any(
+        value is True or (key in _STATUS_KEYS and isinstance(value, str) and _DONE.fullmatch(value.lower()) is not None)
+        for key, value in object_in(text).items()
+    )
+
+
+_DONE: Final = re.compile(r"ok|success|done|complete|(?!fail|declin|reject|deni|expir|block|abort|refus)[a-z]{2,12}ed")
 
 
 def is_remark(text: str) -> bool:

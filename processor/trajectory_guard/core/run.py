@@ -116,7 +116,8 @@ class Run:
         batch_label: label of that batch, if the source names it.
         first_superstep: number of the LangGraph super-step of the first step, -1 if unknown.
         last_end: newest end of a step, in seconds.
-        rhythm_s: running mean of the idle seconds before calls that were not repeats; -1 before the first.
+        rhythm_s: running mean of the idle seconds before calls that were not repeats; -1 before the first, and negative
+            where there was one long gap only.
         trace_id: trace of the newest step; boundary: index of the first step after the last uncertain boundary.
         episode_start_s: start in seconds of the step with which the episode began.
         same_results: the current series of steps with one and the same result.

@@ -58,7 +58,9 @@ def weigh(run: Run, seen: Observation, policy: ToolSettings | None, poll_patienc
     if seen.repeats > 1:
         run.pause_s = _pause_s(run.pause_s, seen)
     pause_s = run.pause_s if seen.in_a_row and seen.repeats > 1 else seen.gap_s
-    paced = scope.is_paced(run, seen.gap_s)
+    paced = scope.is_paced(run, seen.gap_s) or (
+        scope.may_be_paced(run, seen.gap_s) and len((seen.step.result or "").split()) == 1  # a state
+    )
     seen.certainty = _certainty(seen, policy, pause_s, paced=paced)
     seen.pace = _pace(seen, pause_s)
     works = False
@@ -290,7 +292,7 @@ def _of_answer(seen: Observation, text: str, pause_s: float, *, paced: bool, sta
         return Certainty.WAITING
     if seen.is_bare_acknowledgement:
         return Certainty.ACKNOWLEDGED
-    if is_acknowledgement(text) and carries_content(step.args):
+    if is_acknowledgement(text) and carries_content(step.args) and not commands_in(seen.tool, step.args):
         return Certainty.LIKELY  # sending the same content again has no further effect
     short = is_short(text)
     if (short and not is_lookup(step.tool_name)) or reports_status(text):

@@ -262,6 +262,8 @@ class Reread(Detector):
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Count the calls in a row that returned known lines only."""
+        if seen.certainty is Certainty.WAITING:
+            return None  # a look at something under way, whose lines come and go
         if not (seen.known_lines and seen.call) or seen.signature is not None:
             if not is_thinking(seen.step.tool_name):
                 self.steps = ()

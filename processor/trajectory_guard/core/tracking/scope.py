@@ -29,6 +29,7 @@ PAUSE_S: Final = 120.0
 """Idle seconds from which on a pause is deliberate whatever the run's rhythm."""
 RETRY_PAUSE_S: Final = 5.0
 """Idle seconds before a repeat from which on it may be a deliberate back-off."""
+UNKNOWN_RHYTHM: Final = -1.0
 PACED_FACTOR: Final = 4
 """Minimum ratio of a deliberate pause to the run's rhythm."""
 SUPERSTEP_CHARS: Final = 6
@@ -201,14 +202,25 @@ def is_restart(run: Run, batch: str) -> bool:
 
 def is_paced(run: Run, gap_s: float) -> bool:
     """Whether a repeat comes after a pause that looks deliberate: longer than thinking takes, at all or in this run."""
-    return gap_s >= PAUSE_S or (gap_s >= PACED_S and (run.rhythm_s < 0.0 or gap_s >= PACED_FACTOR * run.rhythm_s))
+    unknown = run.rhythm_s == UNKNOWN_RHYTHM
+    return gap_s >= PAUSE_S or (gap_s >= PACED_S and (unknown or gap_s >= PACED_FACTOR * abs(run.rhythm_s)))
+
+
+def may_be_paced(run: Run, gap_s: float) -> bool:
+    """Whether a repeat comes after a long pause, and nothing but one such pause shows the run's rhythm so far."""
+    return gap_s >= PACED_S and run.rhythm_s < 0.0
 
 
 def next_rhythm(run: Run, gap_s: float) -> float:
     """The run's rhythm in seconds after a call that was no repeat: an exponential running mean of idle seconds.
 
-    A step that comes much sooner shows that what was taken for the rhythm was a pause.
+    A step that comes much sooner shows that what was taken for the rhythm was a pause. One long gap alone is none: it
+    may be the pause before a first look at something under way. Until the next one it is kept, negative.
     """
-    if run.rhythm_s < 0.0 or PACED_FACTOR * gap_s < run.rhythm_s:
+    known = run.rhythm_s
+    if known == UNKNOWN_RHYTHM and gap_s >= PACED_S:
+        return -gap_s
+    if known < 0.0 or PACED_FACTOR * gap_s < known:
         return gap_s
-    return 0.75 * run.rhythm_s + 0.25 * gap_s
+    most = PACED_FACTOR * (known if known > 1.0 else 1.0)
+    return 0.75 * known + 0.25 * (gap_s if gap_s < most else most)
