@@ -255,14 +255,17 @@ def things(count: int) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("call", "answer"),
+    ("tool", "key", "call", "answer"),
     [
-        ({"add_labels": ["経理/2026"]}, '{"ok": true, "labelIds": ["Label_17"]}'),
-        ({"reason": "moved"}, '{"status": "canceled", "refund": "none", "reason": "moved"}'),
+        ("gmail_modify", "message_id", {"add_labels": ["経理/2026"]}, '{"ok": true, "labelIds": ["Label_17"]}'),
+        ("cancel", "id", {"reason": "moved"}, '{"status": "canceled", "refund": "none", "reason": "moved"}'),
+        ("resolve_alert", "alertId", {"note": "known"}, '{"open": 0, "note": "known", "queue": "Ops-1"}'),
     ],
 )
-def test_one_thing_after_the_other_is_done_whatever_is_the_same_for_all(call: dict[str, Any], answer: str) -> None:
-    calls = [("modify", {"message_id": one, **call}, answer) for one in things(18)]
+def test_one_thing_after_the_other_is_done_whatever_is_the_same_for_all(
+    tool: str, key: str, call: dict[str, Any], answer: str
+) -> None:
+    calls = [(tool, {key: one, **call}, answer) for one in things(18)]
     assert stopped(evaluate(steps(calls))) is None
 
 

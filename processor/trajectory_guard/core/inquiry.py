@@ -27,7 +27,7 @@ from trajectory_guard.core.result_text import MAX_FORM_CHARS, WORD, confirms, is
 from trajectory_guard.core.similarity.keys import is_asked_by, is_bound, names_exchange
 from trajectory_guard.core.steps import EMPTY, SUCCESS
 from trajectory_guard.core.text import shared_start, text_of
-from trajectory_guard.core.tools import is_lookup, is_thinking, tables_in
+from trajectory_guard.core.tools import is_lookup, is_named_after, is_thinking, makes_something, tables_in
 from trajectory_guard.core.volatile import is_volatile_throughout
 
 _STEM_CHARS: Final = 4
@@ -321,11 +321,12 @@ def values_asked(seen: Observation) -> tuple[str, ...]:
 
 
 def things_in(seen: Observation) -> frozenset[str]:
-    """The ids of things in a call: by their names no ids of a request, and the answer quotes or acknowledges them."""
-    ids, result = list(_ids_in(seen.step.args)), seen.step.result or ""
+    """The ids of things in a call, and not of a request: quoted, acknowledged, or of what the tool is named after."""
+    ids, result, tool = list(_ids_in(seen.step.args)), seen.step.result or "", seen.step.tool_name
     if not ids or (seen.outcome == SUCCESS and (is_acknowledgement(result) or confirms(result))):
-        return frozenset(ids)
-    return frozenset([one for one in ids if one in result])
+        return frozenset([value for _, value in ids])
+    acts = not makes_something(tool, seen.step.args)
+    return frozenset([value for key, value in ids if value in result or (acts and is_named_after(tool, key))])
 
 
 def names_thing(seen: Observation) -> bool:
@@ -333,10 +334,10 @@ def names_thing(seen: Observation) -> bool:
     return any(True for _ in _ids_in(seen.step.args))
 
 
-def _ids_in(args: object) -> Iterator[str]:
-    """The values of arguments whose names say that they are ids of things. That of a JSON-RPC request is none."""
+def _ids_in(args: object) -> Iterator[tuple[str, str]]:
+    """Arguments whose names say that they are ids of things, with their names. That of a JSON-RPC request is none."""
     if isinstance(args, dict) and "jsonrpc" not in args:
-        yield from (value for key, value in _named_texts(args) if _is_id_of_thing(key))
+        yield from ((key, value) for key, value in _named_texts(args) if _is_id_of_thing(key))
 
 
 def _named_texts(args: dict[Any, Any], depth: int = 0) -> Iterator[tuple[str, str]]:

@@ -250,6 +250,17 @@ def _is_maker(tool: str) -> bool:
     return not (_MAKES.isdisjoint(_words(tool)[:1]) or is_lookup(tool) or is_status_lookup(tool))
 
 
+@lru_cache(maxsize=256)
+def is_named_after(tool: str, key: str) -> bool:
+    """Whether a tool acts on the thing whose id an argument gives.
+
+    >>> is_named_after("move_card", "card_id"), is_named_after("control_device", "message_id")
+    (True, False)
+    """
+    thing, *kind = _words(key) or ("",)
+    return len(kind) == 1 and thing in _words(tool)
+
+
 def makes_something(tool: str, args: object) -> bool:
     """Whether a call makes one more of something each time it is made, by the tool's name or its SQL.
 
