@@ -252,7 +252,7 @@ def test_each_of_a_bounded_number_of_runs_stays_small() -> None:
     state = adversarial(Engine(), turn_steps=50)
     assert len(state.runs) == MAX_RUNS
     assert state.evicted_runs > 0
-    assert max(len(state.to_bytes(label)) for label in state.runs) < 10_240
+    assert max(len(state.to_bytes(label)) for label in state.runs) < 10_368
 
 
 def test_a_plain_trajectory_saves_into_a_few_kilobytes() -> None:

@@ -27,6 +27,9 @@ _FAR: Final = 16
 """Reports of one failure, from which on it is found each time: few failures are mended at so late a try."""
 _TURNS: Final = 16
 _SEVERAL: Final = 2
+_CALL_CHARS: Final = 8
+_TOOL: Final = 0xFFFF
+"""The part of the checksum of a tool that is kept: few tools of one run are told apart by it."""
 _WINDOW: Final = 48
 _QUIET_STEPS: Final = 32
 _KEPT: Final = 6
@@ -51,12 +54,12 @@ class _Report(NamedTuple):
 
     Fields:
         key: checksum of the tool and of the text, words with a digit in them aside.
-        call: symbol, hex, of the newest call that was answered so.
+        call: beginning of the symbol, hex, of the newest call that was answered so.
         batch: ordinal of its batch.
         steps: index of the newest step of each series of such answers; figures, times: those of the text at each.
         quiet_until: step before which it is not found again; quiet: length of that interval.
         times_reported: number of those series; since: step of the first of them.
-        tool: checksum of the tool.
+        tool: the part of its checksum that is kept.
     """
 
     key: int
@@ -127,13 +130,13 @@ class RecurringFailure(Detector):
         if sum(map(str.isalpha, _MEMBER.sub("", words))) < _LETTERS:
             return None
         key = checksum(f"{seen.tool}\0{words}")
-        new = _Report(key, "", -1, (), (), (), since=seen.index, tool=checksum(seen.tool))
+        new = _Report(key, "", -1, (), (), (), since=seen.index, tool=checksum(seen.tool) & _TOOL)
         report = next((one for one in self.reports if one.key == key), new)
         others = tuple([one for one in self.reports if one is not report])
         again = report.steps[-1:] == (before,) or (seen.same_batch and report.batch == seen.batch)
         kept = len(report.steps) - again
         report = report._replace(
-            call=seen.call.hex(), batch=seen.batch, times_reported=report.times_reported + (not again),
+            call=seen.call.hex()[:_CALL_CHARS], batch=seen.batch, times_reported=report.times_reported + (not again),
             steps=(*report.steps[:kept], seen.index)[-_KEPT:],
             figures=(*report.figures[:kept], figures)[-_KEPT:],
             times=(*report.times[:kept], tuple(times_in(text)))[-_KEPT:],
@@ -143,7 +146,7 @@ class RecurringFailure(Detector):
 
     def _note_success(self, seen: Observation) -> None:
         """What this call reported before is over; of its tool, unless it runs commands, no failure is the rule."""
-        call, tool = seen.call.hex(), checksum(seen.tool)
+        call, tool = seen.call.hex()[:_CALL_CHARS], checksum(seen.tool) & _TOOL
         works = seen.progress and not runs_program(seen)
         self.reports = tuple([
             one._replace(times_reported=0, since=-1) if works and one.tool == tool else one
@@ -251,7 +254,7 @@ class OnlyFailures(Detector):
             return None
         kept = slice(-1) if seen.same_batch else slice(1 - 2 * _TURNS, None)
         self.steps = (*self.steps[kept], seen.index)
-        self.looked = (*self.looked[kept], checksum(seen.tool) if looked else 0)
+        self.looked = (*self.looked[kept], checksum(seen.tool) & _TOOL if looked else 0)
         polls = seen.certainty is Certainty.WAITING and seen.made > 1
         if len(self.steps) < _TURNS or polls or seen.same_batch:
             return None
@@ -265,12 +268,12 @@ class OnlyFailures(Detector):
 
     def dump(self) -> Any:
         """The failures in a row."""
-        return [self.steps, self.looked] if self.steps else None
+        return [self.steps, self.looked if any(self.looked) else ()] if self.steps else None
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
         steps, looked = data
-        self.steps, self.looked = tuple(steps), tuple(looked)
+        self.steps, self.looked = tuple(steps), tuple(looked) or (0,) * len(steps)
 
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
