@@ -1,4 +1,4 @@
-"""Loops and long runs as agents of today make them: edits and tests, pages with moving names, errors told as answers."""
+"""Loops and long runs as agents of today make them: edits and tests, pages with moving names, errors reported as answers."""
 
 from __future__ import annotations
 
@@ -74,6 +74,26 @@ def test_no_failure_outlives_all_pieces_of_work() -> None:
     assert stopped(verdicts) is not None
 
 
+def test_failures_behind_a_success_of_their_tool_count_from_the_first_of_them() -> None:
+    failure = "Error: the release was rejected, the image of the shop has no signature"
+
+    def deploys(at: int) -> Call:
+        return ("deploy", {"release": f"shop-{WORDS[at % 16]}"}, f"shop-{at} is live" if at == 7 else failure)
+
+    calls = rounds(
+        30, lambda at: ("edit", {"text": f"sign = {WORDS[at % 16]} {at}"}, f"Edited lines {at}-{at + 3}"), deploys
+    )
+    found = [
+        (one.count, one.calls, verdict.step_index)
+        for verdict in evaluate(steps(calls, gap=10))
+        if verdict is not None
+        for one in verdict.detections
+        if one.rule == "recurring_failure" and verdict.step_index > 2 * 8
+    ]
+    assert found
+    assert [(count, calls) for count, calls, _ in found] == [(at // 2 - 7, at - 16) for *_, at in found]
+
+
 # --- pages whose elements get new names ----------------------------------------------------------------------
 
 MONTHS = [
@@ -126,13 +146,13 @@ def test_what_is_known_of_a_page_is_saved() -> None:
     assert parts.to_bytes() == whole.to_bytes()
 
 
-# --- errors that are told as answers -------------------------------------------------------------------------
+# --- errors that are reported as answers -------------------------------------------------------------------------
 
 COLUMNS = [
     "customerName", "customername", "customer_name", "cust_name", "client", "name_of_customer", "buyer",
     "purchaser", "holder", "owner",
 ]  # fmt: skip
-TOLD: dict[str, Callable[[int, str], Call]] = {
+REPORTED: dict[str, Callable[[int, str], Call]] = {
     "columns": lambda at, one: (
         "sql_db_query", {"query": f"SELECT {one} FROM orders"},
         f'Error: (psycopg2.errors.UndefinedColumn) column "{one}" does not exist\nLINE 1: SELECT {one} FROM orders\n'
@@ -175,14 +195,14 @@ def test_payments_that_failed_may_be_looked_up_one_by_one(status: str) -> None:
     assert nudged(evaluate(steps(calls))) is None
 
 
-@pytest.mark.parametrize("kind", TOLD)
-def test_errors_that_are_told_as_answers_count_as_errors_when_they_come_again(kind: str) -> None:
+@pytest.mark.parametrize("kind", REPORTED)
+def test_errors_that_are_reported_as_answers_count_as_errors_when_they_come_again(kind: str) -> None:
     names = COLUMNS if kind != "an operation in another spelling" else WORDS
-    found = evaluate(steps([TOLD[kind](at, one) for at, one in enumerate(names)], gap=5))
+    found = evaluate(steps([REPORTED[kind](at, one) for at, one in enumerate(names)], gap=5))
     assert nudged(found) in range(3, 10)
 
 
-def test_logs_of_many_hosts_that_end_in_one_error_are_news() -> None:
+def test_logs_of_many_hosts_that_end_in_one_error_are_new() -> None:
     def log(host: str) -> str:
         lines = [f"10:{at:02}:07 {host} GET /orders/{WORDS[at % 16]}-{host} 200" for at in range(12)]
         return "\n".join([*lines, "ConnectionError: cannot reach the database db-1"])
@@ -191,7 +211,7 @@ def test_logs_of_many_hosts_that_end_in_one_error_are_news() -> None:
     assert nudged(evaluate(steps(calls))) is None
 
 
-def test_other_errors_that_are_told_as_answers_are_news() -> None:
+def test_other_errors_that_are_reported_as_answers_are_new() -> None:
     calls = [("python", {"code": f"step_{at}()"}, f"NameError: {one} of {WORDS[-at]}") for at, one in enumerate(WORDS)]
     assert nudged(evaluate(steps(calls, gap=5))) is None
 

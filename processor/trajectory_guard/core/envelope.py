@@ -1,6 +1,4 @@
-"""What is no part of an answer or of what was asked for: headers of runtimes, responses of HTTP, filters of a shell,
-names of the elements of a page.
-"""
+"""Headers of runtimes, responses of HTTP, filters of a shell, names of elements of a page: no part of what is asked."""
 
 from __future__ import annotations
 

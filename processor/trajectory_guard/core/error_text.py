@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.literals import parse_literal
+from trajectory_guard.core.result_text import MAX_FORM_CHARS
 from trajectory_guard.core.wordlists import ascii_beginnings, beginnings
 
 ERROR_WORDS: Final = (
@@ -296,12 +297,11 @@ def raises(result: str) -> bool:
     """
     if "rror: " not in result and "xception: " not in result:
         return False
-    if len(result) > _RAISED_CHARS and _TRACEBACK.match(result) is None:
+    if len(result) > MAX_FORM_CHARS and _TRACEBACK.match(result) is None:
         return False
-    return _RAISED_LAST.match(result[-_RAISED_CHARS:].rstrip().rpartition("\n")[2]) is not None
+    return _RAISED_LAST.match(result[-MAX_FORM_CHARS:].rstrip().rpartition("\n")[2]) is not None
 
 
-_RAISED_CHARS: Final = 400
 _TRACEBACK: Final = re.compile(r"\s{0,9}(?:Traceback \(|Cell In ?\[|-{20,200}\s)")
 _RAISED_LAST: Final = re.compile(r"[\w.]{0,80}(?:Error|Exception): \S")
 

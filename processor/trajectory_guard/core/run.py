@@ -23,6 +23,7 @@ MAX_AGENTS: Final = 8
 NO_FAILURE: Final = -1
 _KEPT_LINES: Final = 320
 _KEPT_COMPLAINTS: Final = 8
+UNKNOWN_RHYTHM: Final = -1.0
 _KEPT_PAIRS: Final = 32
 _LINE: Final = "H"
 """Format of a checksum of ``LINE_BYTES`` bytes: its value depends on the machine, its bytes do not."""
@@ -206,7 +207,7 @@ class Run:
         self.batch_label: str | None = None
         self.first_superstep = first_superstep
         self.last_end = 0.0
-        self.rhythm_s = -1.0
+        self.rhythm_s = UNKNOWN_RHYTHM
         self.trace_id: str | None = None
         self.boundary = 0
         self.episode_start_s = 0.0

@@ -29,7 +29,7 @@ _TURNS: Final = 16
 _SEVERAL: Final = 2
 _CALL_CHARS: Final = 8
 _TOOL: Final = 0xFFFF
-"""The part of the checksum of a tool that is kept: few tools of one run are told apart by it."""
+"""The part of the checksum of a tool that is kept: enough to distinguish the few tools of one run."""
 _WINDOW: Final = 48
 _QUIET_STEPS: Final = 32
 _KEPT: Final = 6
@@ -130,13 +130,14 @@ class RecurringFailure(Detector):
         if sum(map(str.isalpha, _MEMBER.sub("", words))) < _LETTERS:
             return None
         key = checksum(f"{seen.tool}\0{words}")
-        new = _Report(key, "", -1, (), (), (), since=seen.index, tool=checksum(seen.tool) & _TOOL)
+        new = _Report(key, "", -1, (), (), (), tool=checksum(seen.tool) & _TOOL)
         report = next((one for one in self.reports if one.key == key), new)
         others = tuple([one for one in self.reports if one is not report])
         again = report.steps[-1:] == (before,) or (seen.same_batch and report.batch == seen.batch)
         kept = len(report.steps) - again
         report = report._replace(
             call=seen.call.hex()[:_CALL_CHARS], batch=seen.batch, times_reported=report.times_reported + (not again),
+            since=report.since if report.times_reported else seen.index,
             steps=(*report.steps[:kept], seen.index)[-_KEPT:],
             figures=(*report.figures[:kept], figures)[-_KEPT:],
             times=(*report.times[:kept], tuple(times_in(text)))[-_KEPT:],
@@ -145,11 +146,11 @@ class RecurringFailure(Detector):
         return self._found(seen, report)
 
     def _note_success(self, seen: Observation) -> None:
-        """What this call reported before is over; of its tool, unless it runs commands, no failure is the rule."""
+        """End the failures of this call, and count those of its tool anew, unless the tool runs commands."""
         call, tool = seen.call.hex()[:_CALL_CHARS], checksum(seen.tool) & _TOOL
         works = seen.progress and not runs_program(seen)
         self.reports = tuple([
-            one._replace(times_reported=0, since=-1) if works and one.tool == tool else one
+            one._replace(times_reported=0) if works and one.tool == tool else one
             for one in self.reports if one.call != call
         ])  # fmt: skip
 

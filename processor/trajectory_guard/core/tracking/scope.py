@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from trajectory_guard.core.fingerprints import digest64
-from trajectory_guard.core.run import Run
+from trajectory_guard.core.run import UNKNOWN_RHYTHM, Run
 from trajectory_guard.core.steps import StepRecord
 
 ASKED: Final = "?"
@@ -29,7 +29,6 @@ PAUSE_S: Final = 120.0
 """Idle seconds from which on a pause is deliberate whatever the run's rhythm."""
 RETRY_PAUSE_S: Final = 5.0
 """Idle seconds before a repeat from which on it may be a deliberate back-off."""
-UNKNOWN_RHYTHM: Final = -1.0
 PACED_FACTOR: Final = 4
 """Minimum ratio of a deliberate pause to the run's rhythm."""
 SUPERSTEP_CHARS: Final = 6

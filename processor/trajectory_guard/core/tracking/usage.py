@@ -160,10 +160,11 @@ class UsageLedger:
         if place is None:
             return None
         known = self.asked[place]
-        if known.turns and step.model_scope is None:
-            known = self.asked[place] = known.at(step.timestamp)
-        if superstep(step.batch) >= 0 and step.batch is not None:
-            known = self.asked[place] = known.in_graph(step.batch) if step.model_scope is None else known
+        in_graph = step.batch if superstep(step.batch) >= 0 else None
+        if step.model_scope is None and (known.turns or in_graph is not None):
+            known = known.at(step.timestamp)
+            known = self.asked[place] = known if in_graph is None else known.in_graph(in_graph)
+        if in_graph is not None:
             return known.answers or known.first
         if step.run is not None or step.batch is not None or step.agent_id is not None:
             return known.first
