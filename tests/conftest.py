@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import time
+from collections import Counter
 from collections.abc import Generator
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.thinned import ONE_IN
 
 # The same examples on every run, and no example database.
 settings.register_profile(
@@ -70,11 +73,21 @@ def is_among(names: tuple[str, ...], path: Path) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of ``SLOW`` before ``-m`` selects, except for those that stand for their module in the fast part."""
+    """Mark the tests of ``SLOW`` before ``-m`` selects, except for those that stand for their module in the fast part.
+
+    And of those in ``ONE_IN`` all parameters but some.
+    """
+    met: Counter[str] = Counter()
     for item in items:
         nightly = item.get_closest_marker("nightly") is not None
         if nightly or (is_among(SLOW, item.path) and item.get_closest_marker("smoke") is None):
             item.add_marker("slow")
+        name = item.nodeid.partition("[")[0].removeprefix("tests/")
+        every = ONE_IN.get(name)
+        if every is not None and item.get_closest_marker("slow") is None:
+            if not every or met[name] % every:
+                item.add_marker("slow")
+            met[name] += 1
     items.sort(key=lambda item: is_among(LONGEST, item.path), reverse=True)
 
 

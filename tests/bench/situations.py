@@ -48,6 +48,7 @@ SETS: Final = (
     "twentyninth",
     "thirtieth",
     "thirtyfirst",
+    "thirtysecond",
     "attacked",
 )
 """See ``tests/data/README.md``: which of them the rules were tuned on."""

@@ -10,7 +10,7 @@ from tests.helpers import REPLACES_CODE
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
-from trajectory_guard.core.state import TrajectoryState
+from trajectory_guard.core.state import MAX_BUSY_RUNS, TrajectoryState
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.tracking.model_calls import TOOL_NAME, Newest, advance
 
@@ -218,4 +218,4 @@ def test_memory_is_bounded() -> None:
     state: TrajectoryState = engine.new_state("t")
     for at in range(100):
         engine.observe(state, call(str(at), at, run=str(at)))
-    assert len(state.model_calls) == 8
+    assert len(state.model_calls) == MAX_BUSY_RUNS

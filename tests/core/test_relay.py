@@ -11,7 +11,7 @@ from tests.helpers import REPLACES_CODE, evaluate, record
 from trajectory_guard.core.detectors import PingPong
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
-from trajectory_guard.core.state import MAX_RUNS
+from trajectory_guard.core.state import MAX_BUSY_RUNS
 from trajectory_guard.core.steps import StepRecord, Usage
 
 RELAY = (("writer", "ask_critic"), ("critic", "ask_writer"))
@@ -382,10 +382,10 @@ def test_visits_in_vain_that_ask_for_something_else_are_left_alone() -> None:
 def test_the_user_turn_of_the_agent_at_the_top_outlives_many_instances() -> None:
     state = Engine().new_state("t")
     state.begin_turn("", "question")
-    for number in range(2 * MAX_RUNS):
+    for number in range(2 * MAX_BUSY_RUNS):
         state.begin_turn(f"worker {number}", "task")
     assert state.turns[""] == "question"
-    assert len(state.turns) == MAX_RUNS
+    assert len(state.turns) == MAX_BUSY_RUNS
 
 
 def asked_one_by_one(questions: int, *, of: int = 1) -> list[StepRecord]:

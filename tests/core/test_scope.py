@@ -10,7 +10,7 @@ from tests.helpers import record
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.settings import EngineSettings
-from trajectory_guard.core.state import MAX_RUNS, TrajectoryState
+from trajectory_guard.core.state import BUSY_STEPS, MAX_BUSY_RUNS, MAX_RUNS, TrajectoryState
 from trajectory_guard.core.steps import NOT_RUN, Certainty, StepRecord
 
 HOURS: dict[str, Any] = {
@@ -74,8 +74,31 @@ def test_the_stop_of_a_run_follows_its_own_nudge() -> None:
 
 
 def test_runs_are_bounded_and_evictions_counted() -> None:
-    _, state = observe([record(**HOURS, run=f"worker:{at}") for at in range(3 * MAX_RUNS)])
-    assert (len(state.runs), state.evicted_runs) == (MAX_RUNS, 2 * MAX_RUNS)
+    _, state = observe([record(**HOURS, run=f"worker:{at}") for at in range(3 * MAX_BUSY_RUNS)])
+    assert (len(state.runs), state.evicted_runs) == (MAX_BUSY_RUNS, 2 * MAX_BUSY_RUNS)
+
+
+def test_user_turns_that_are_over_and_agents_that_have_ended_leave_a_few_runs() -> None:
+    turns = [record(**HOURS, turn=str(at)) for at in range(3 * MAX_RUNS)]
+    _, state = observe(turns)
+    assert len(state.runs) == MAX_RUNS
+    workers = [record(**HOURS, run=f"worker:{at}") for at in range(2 * MAX_RUNS)]
+    later = [record("read", {"page": at}, f"page {at}", run="a") for at in range(BUSY_STEPS + MAX_RUNS)]
+    _, state = observe([*workers, *later])
+    assert len(state.runs) == MAX_RUNS
+
+
+@pytest.mark.parametrize("agents", [2, MAX_RUNS + 1, 20, MAX_BUSY_RUNS])
+def test_each_agent_of_many_that_take_turns_is_found_to_be_stuck(agents: int) -> None:
+    verdicts, _ = observe([record(**HOURS, run=f"worker:{at % agents}") for at in range(5 * agents)])
+    levels = [[one.level for one in verdicts[at::agents]] for at in range(agents)]
+    assert levels == [[Level.OBSERVE, Level.OBSERVE, Level.NUDGE, Level.NUDGE, Level.STOP]] * agents
+
+
+def test_of_too_many_agents_that_take_turns_the_first_are_found() -> None:
+    agents = MAX_BUSY_RUNS + 8
+    verdicts, _ = observe([record(**HOURS, run=f"worker:{at % agents}") for at in range(5 * agents)])
+    assert sum(one.level is Level.STOP for one in verdicts) >= MAX_BUSY_RUNS - 4
 
 
 def test_indices_are_those_of_the_trajectory() -> None:

@@ -15,18 +15,22 @@ from langgraph.types import Send
 from trajectory_guard import apply_guard
 from trajectory_guard.cli.demo.scripted import Policy
 
-from .agents import TASK, agent_node, outline, repeats, rounds, search, thread
+from .agents import TASK, agent_node, new_board, outline, repeats, rounds, search, thread
 
 AGENTS = 4
+MANY = 24
+"""More than a trajectory remembers of runs that have ended."""
 
 
 class State(TypedDict):
     outlines: Annotated[list[str], operator.add]
 
 
-def side_by_side(policy: Policy, tools: list[Any], board: Any, saver: Any, *, together: int) -> Any:
+def side_by_side(
+    policy: Policy, tools: list[Any], board: Any, saver: Any, *, together: int, agents: int = AGENTS
+) -> Any:  # fmt: skip
     """Several agents of one kind; in their first rounds, all tool calls end before a gate reads any of them."""
-    all_reported = threading.Barrier(AGENTS)
+    all_reported = threading.Barrier(agents)
 
     def wait(state: MessagesState) -> dict[str, Any]:
         if rounds(state["messages"]) <= together:
@@ -45,7 +49,7 @@ def side_by_side(policy: Policy, tools: list[Any], board: Any, saver: Any, *, to
 
     parent: StateGraph[Any, Any, Any, Any] = StateGraph(State)
     parent.add_node("work", lambda state: {"outlines": [outline(graph.invoke(TASK)["messages"])]})
-    parent.add_conditional_edges(START, lambda state: [Send("work", {})] * AGENTS, ["work"])
+    parent.add_conditional_edges(START, lambda state: [Send("work", {})] * agents, ["work"])
     return parent.compile(checkpointer=saver)
 
 
@@ -61,3 +65,10 @@ def test_each_agent_answers_for_its_own_calls(times: int, expected: str, saved: 
     assert found == [expected] * AGENTS
     assert board.counts["errors.gate"] == 0
     assert board.counts["steps"] <= AGENTS * expected.count("t")
+
+
+@pytest.mark.parametrize("with_spans", [False, True], ids=["", "spans"])
+def test_each_of_many_agents_that_are_stuck_is_stopped(with_spans: bool, traced: Any) -> None:
+    board = traced() if with_spans else new_board()
+    graph = side_by_side(repeats(8), [search], board, None, together=5, agents=MANY)
+    assert graph.invoke({"outlines": []}, {"max_concurrency": MANY})["outlines"] == ["hatatatNatatS"] * MANY

@@ -6,6 +6,7 @@ LangGraph's super-steps show where a graph was started again.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
@@ -170,6 +171,49 @@ def test_a_run_is_not_given_the_flag_of_the_run_before(job: Job) -> None:
 
     assert job.run(one_is_stuck, ["Find the refund policy", "Work on ticket 7"]) == ["NUDGE", "STOP"]
     assert seen == ["OBSERVE"] * 3
+
+
+# --- runs side by side ----------------------------------------------------------------------------------------
+
+
+def side_by_side(job: Job, next_calls: Callable[[Sequence[BaseMessage]], list[Call]], prompts: Sequence[str]) -> None:
+    """Run one graph for all prompts at once, below one span, as an evaluation does."""
+
+    def policy(messages: Sequence[BaseMessage], turn: int) -> AIMessage:
+        wanted = [
+            {"name": name, "args": args, "id": f"call_{next(_ids)}", "type": "tool_call"}
+            for name, args in next_calls(messages)
+        ]
+        return AIMessage("" if wanted else "Done.", tool_calls=wanted)
+
+    graph = agent_builder(policy, tools=(load_policy, get_ticket, reply, search)).compile()
+
+    async def evaluate() -> None:
+        with job.provider.get_tracer("job").start_as_current_span("evaluation"):
+            await asyncio.gather(*(graph.ainvoke({"messages": [("user", prompt)]}) for prompt in prompts))
+
+    asyncio.run(evaluate())
+
+
+@pytest.mark.parametrize("next_calls", [works_on_the_ticket, looks_up_the_policy])
+@pytest.mark.parametrize("prompt", ["Work on ticket {}", "Work on ticket 7"])
+def test_healthy_runs_side_by_side_are_left_alone(job: Job, next_calls: Any, prompt: str) -> None:
+    side_by_side(job, next_calls, [prompt.format(number) for number in range(20)])
+    assert job.interventions() == []
+
+
+@pytest.mark.parametrize("runs", [2, 20])
+def test_each_stuck_run_of_several_side_by_side_is_found(job: Job, runs: int) -> None:
+    side_by_side(job, is_stuck, ["Find the refund policy"] * runs)
+    assert sorted(job.interventions()) == ["NUDGE"] * runs + ["STOP"] * runs
+
+
+def test_the_one_stuck_run_is_found_among_healthy_ones(job: Job) -> None:
+    def one_is_stuck(messages: Sequence[BaseMessage]) -> list[Call]:
+        return works_on_the_ticket(messages) if "ticket" in str(messages[0].content) else is_stuck(messages)
+
+    side_by_side(job, one_is_stuck, [*(f"Work on ticket {number}" for number in range(8)), "Find the refund policy"])
+    assert job.interventions() == ["NUDGE", "STOP"]
 
 
 # --- the steps of such a job -----------------------------------------------------------------------------------

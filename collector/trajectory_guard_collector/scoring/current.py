@@ -9,10 +9,9 @@ from typing import Final, NamedTuple
 from trajectory_guard.between import is_between
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
+from trajectory_guard.core.state import MAX_BUSY_RUNS
 from trajectory_guard.core.tracking.scope import graph_turn
 from trajectory_guard_collector.scoring.items import Item, StepItem
-
-_MAX_RUNS: Final = 8
 
 
 class RunVerdicts(NamedTuple):
@@ -98,7 +97,7 @@ class CurrentVerdicts(NamedTuple):
         agent = None if is_between(verdict.run) else step.agent_id or run.agent  # once named, it is the same agent
         run = run.at(verdict, agent, trace_id)
         others = [one for one in current.runs if one.run != verdict.run]
-        if len(others) == _MAX_RUNS:  # one against which nothing stands goes first
+        if len(others) == MAX_BUSY_RUNS:  # one against which nothing stands goes first
             others.remove(next(filter(attrgetter("is_clear"), others), others[0]))
         return CurrentVerdicts(verdict if verdict.detections else current.last, (*others, run))
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterable
+from functools import partial
 from typing import Final, Protocol
 
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.text_bounds import within_limit
+from trajectory_guard.core.tracking.scope import GRAPH
 from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DialectTable, KeySet, RowKeys, recognise_keys
@@ -236,7 +238,8 @@ class Identifier:
         step = None
         if may_show_input(view, table):
             usage = with_asked(usage, view, table)
-            step = model_call(view, lambda: above, usage, lambda span: self._by_trace(trace, span), table)
+            by_trace = partial(self._by_trace, trace)
+            step = model_call(view, lambda: above, usage, by_trace, table, is_whole=not missing)
         key = agent_span.key if step is None else usage_key(agent_span.key)
         item = UsageItem(key, (view.end, view.span_id), view.trace_id, view.scope, usage, agent_span.origin)
         item.task = batch_and_task(view, known, metadata)[1]
@@ -255,7 +258,8 @@ class Identifier:
     def _take_step(self, agent_span: AgentSpan, trace: Trace, row: RowKeys, known: KeySet) -> None:
         above, missing = trace.ancestors(agent_span.parent_id)
         view, table = agent_span.view, self._table
-        step = read_known_step(view, row, known, above, lambda span: self._by_trace(trace, span), table)
+        by_trace = partial(self._by_trace, trace)
+        step = read_known_step(view, row, known, above, by_trace, table, is_whole=not missing)
         if step is None:  # a hand-off that is written as a tool
             self._take_other(agent_span, trace, known)
         else:
@@ -268,7 +272,7 @@ class Identifier:
         def above() -> list[SpanView]:
             return trace.ancestors(agent_span.parent_id).known
 
-        step = read_handoff(view, known, above, lambda span: self._by_trace(trace, span), table)
+        step = read_handoff(view, known, above, partial(self._by_trace, trace), table)
         if step is None:
             return False
         self._file(agent_span, trace, step, dialect_of(view, table), *trace.ancestors(agent_span.parent_id))
@@ -339,9 +343,10 @@ class Identifier:
             self._operations.move(item, None)
             return
         agent = item.own_agent or agent_of(item.view, above, item.dialect, self._table)
-        named = trajectory_id(item.view, above, lambda span: self._by_trace(trace, span), self._table)
+        named = trajectory_id(item.view, above, partial(self._by_trace, trace), self._table)
         run = None if in_tool else item.own_run  # a call in a tool may name the graph of the tool
-        run = run or instance_of(item.view, above, self._table)
+        unnamed = not missing and named == item.view.trace_id
+        run = run or instance_of(item.view, above, self._table, unnamed=unnamed)
         changed = agent != item.step.agent_id or named != item.step.trajectory_id or run != item.step.run
         if changed:
             item.step = item.step._replace(agent_id=agent, trajectory_id=named, run=run)
@@ -370,7 +375,8 @@ class Identifier:
         if isinstance(item, StepItem):
             if self._names_conversation(trace.ancestors(item.parent_id).known):
                 return
-            item.step = item.step._replace(trajectory_id=key[1])
+            run = item.step.run if (item.step.run or "")[:1] != GRAPH else None
+            item.step = item.step._replace(trajectory_id=key[1], run=run)
         elif item.call is not None:
             item.call = revised(item.call)
         if item.evicted:  # its steps were charged; the ledger follows the conversation

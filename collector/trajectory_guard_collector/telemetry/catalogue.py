@@ -160,7 +160,7 @@ DUPLICATES: Final = _ours(guard.DUPLICATES, (), "0; some after redelivery")
 FINGERPRINTED: Final = _ours(guard.FINGERPRINTED, (SERVICE,), "small beside steps; raise `guard.max_understood_chars`")
 EVICTED_RUNS: Final = Metric(
     "trajectory_guard_evicted_runs", "counter", (), "{run}", "runs evicted because their trajectory has too many",
-    "0; some where an agent starts more than eight others",
+    "0; some where an agent starts more than eight others, or more than 32 at a time",
 )  # fmt: skip
 LATENCY: Final = _ours(guard.LATENCY, (), "below 1 ms", "time to score an agent span, mean over those of a request")
 LOOP_STEPS: Final = _ours(guard.LOOP_STEPS, (SERVICE, CERTAINTY), "small beside steps")

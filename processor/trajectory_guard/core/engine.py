@@ -179,7 +179,7 @@ class Engine:
         policy = self.settings.tool(step.tool_name)
         if (policy is not None and policy.ignore) or id_symbol(step.step_id) in state.step_ids:
             return None
-        label, before = scope.run_label(step, state.turns), state.model_calls
+        (step, label), before = scope.run_of_model_call(step, state.turns, state.runs), state.model_calls
         newest, repeated = model_calls.advance(before.get(label, ()), step)
         state.note_model_calls(label, newest)
         if repeated is None:
@@ -385,7 +385,7 @@ class Engine:
             denied = state.denied  # the reader has cleared it already, and may have entered this step
             state.begin_turn(instance, turn)
             state.denied = denied
-        if state.current != run.label or not run.index:  # one without steps is new, or in place of another
+        if state.current != run.label or not run.index or state.is_crowded:  # without steps: new, or in another's place
             state.restarts += state.enter_run(run) not in (None, run)
             state.current = run.label
         if step.trace_id is not None:

@@ -28,10 +28,16 @@ from trajectory_guard.core.run import Run
 from trajectory_guard.core.steps import Delivered
 from trajectory_guard.core.tools import is_communication, is_handoff, is_thinking
 from trajectory_guard.core.tracking import model_calls
+from trajectory_guard.core.tracking.scope import graph_instance
 from trajectory_guard.core.volatile import MAX_NOISE_PROFILES
 
 FORMAT_VERSION: Final = 23
 MAX_RUNS: Final = 8
+"""Runs of a trajectory that are remembered, busy or not."""
+MAX_BUSY_RUNS: Final = 32
+"""Runs that are remembered while all of them act: agents side by side, each in turn."""
+BUSY_STEPS: Final = 64
+"""Steps of the trajectory since its own newest one after which a run is no longer busy."""
 _MAX_WORK: Final = 16
 MakeDetectors = Callable[[], "tuple[Detector, ...]"]
 
@@ -47,8 +53,8 @@ class TrajectoryState:
         trajectory_id: as in the records.
         index: steps taken so far, in all runs.
         capacity: steps remembered per run.
-        runs: the runs used last by label, newest last, at most ``MAX_RUNS``; evicted_runs: number of runs evicted;
-            restarts: of runs that took the place of one of their label, not saved.
+        runs: the runs used last by label, newest last, at most ``MAX_RUNS``, and others that are busy; evicted_runs:
+            number of runs evicted; restarts: of runs that took the place of one of their label, not saved.
         twice: two instrumentations report the calls, and the first one hides what the other one shows.
         turns: label of the current user turn by agent instance.
         step_ids: ids of recent steps, to ignore steps that are delivered twice.
@@ -96,6 +102,11 @@ class TrajectoryState:
         return self.runs.get(self.current)
 
     @property
+    def is_crowded(self) -> bool:
+        """Whether more runs are remembered than those that stay when they are no longer busy."""
+        return len(self.runs) > MAX_RUNS
+
+    @property
     def score(self) -> float:
         """Score of the run that acted last, in [0, max_score]."""
         run = self.run
@@ -104,7 +115,7 @@ class TrajectoryState:
     def begin_turn(self, instance: str, turn: str) -> None:
         """Record the new user turn of an agent instance. Calls refused in an earlier turn may be made again."""
         self.turns = {**{key: known for key, known in self.turns.items() if key != instance}, instance: turn}
-        if len(self.turns) > MAX_RUNS:  # that of the agent at the top is the turn of all
+        if len(self.turns) > MAX_BUSY_RUNS:  # that of the agent at the top is the turn of all
             del self.turns[next(filter(None, self.turns))]
         if not instance:
             self.denied = {}
@@ -148,7 +159,7 @@ class TrajectoryState:
         """Keep the runs of another state of this trajectory that this one does not have, as the oldest ones."""
         runs = [run for label, run in other.runs.items() if label not in self.runs]
         runs += self.runs.values()
-        self.runs = {run.label: run for run in runs[-MAX_RUNS:]}
+        self.runs = {run.label: run for run in runs[-MAX_BUSY_RUNS:]}
 
     def go_on_with(self, newer: TrajectoryState) -> None:
         """Take over the runs of another state, whose steps came after those of this one; it is used up."""
@@ -158,7 +169,7 @@ class TrajectoryState:
             run.ladder.episode += self.episodes if run.ladder.episode else 0
         for run in newer.runs.values():
             self.enter_run(run)
-        self.turns = dict([*self.turns.items(), *newer.turns.items()][-MAX_RUNS:])
+        self.turns = dict([*self.turns.items(), *newer.turns.items()][-MAX_BUSY_RUNS:])
         self.noise = dict([*self.noise.items(), *newer.noise.items()][-MAX_NOISE_PROFILES:])
         self.denied = {**self.denied, **newer.denied}
         for at in range(newer.step_ids.start, newer.step_ids.start + len(newer.step_ids)):
@@ -205,22 +216,38 @@ class TrajectoryState:
         return relay if relay is not None and relay.label == label else self.runs.get(label)
 
     def enter_run(self, run: Run) -> Run | None:
-        """Make a run the newest; beyond ``MAX_RUNS`` the run that was idle longest is evicted.
+        """Make a run the newest; beyond ``MAX_RUNS`` those that are no longer busy are evicted, the most idle first.
+
+        If too many are busy, those that were first stay: if each had to make room for the next one, nothing that any of
+        them repeats would be seen.
 
         Returns the run that had its label before.
         """
         before = self.runs.pop(run.label, None)
         self.runs[run.label] = run
-        if len(self.runs) > MAX_RUNS:
-            del self.runs[next(iter(self.runs))]
+        while self.is_crowded:
+            evicted = next(iter(self.runs))
+            if self._is_busy(evicted):
+                if len(self.runs) <= MAX_BUSY_RUNS:
+                    break
+                *_, evicted, _ = self.runs
+            del self.runs[evicted]
             self.evicted_runs += 1
         return before
+
+    def _is_busy(self, label: str) -> bool:
+        """Whether a run may act again soon: it has acted lately, and its agent is not in another user turn."""
+        places = self.runs[label].history.places
+        if not places or self.index - places[-1] > BUSY_STEPS:
+            return False
+        instance = graph_instance(label)
+        return not any(graph_instance(other) == instance for other in self.runs if other != label)
 
     def note_model_calls(self, label: str, newest: model_calls.Newest) -> None:
         """Replace the newest model calls of a run; none: it has made a tool step, or ended."""
         if newest or label in self.model_calls:
             others = [(name, series) for name, series in self.model_calls.items() if name != label]
-            self.model_calls = dict([*others, (label, newest)][-MAX_RUNS:] if newest else others)
+            self.model_calls = dict([*others, (label, newest)][-MAX_BUSY_RUNS:] if newest else others)
 
     def to_bytes(self, only: str | None = None) -> bytes:
         """Versioned byte form, UTF-8 JSON; ``from_bytes`` restores a state that behaves identically.

@@ -127,11 +127,14 @@ def read_known_step(
     above: list[SpanView],
     trajectory_of: Callable[[SpanView], str] | None,
     table: DialectTable,
+    *,
+    is_whole: bool = True,
 ) -> StepRecord | None:
     """As ``read_step``, for a span whose keys have been looked at.
 
     Parameters:
         keys: the dialect of the span, with the keys of its content; known: what all names of its attributes say.
+        is_whole: no span above is missing in ``above``.
     """
     dialect, attributes = keys.row, span.attributes
     if dialect.succeeded is not None and span.status == "error" and dialect.succeeded(span):
@@ -191,7 +194,7 @@ def read_known_step(
         batch,
         None,
         None,
-        named_instance(span, above, table, known, metadata, name),
+        named_instance(span, above, table, known, metadata, name, unnamed=is_whole and trajectory == span.trace_id),
         stated is not None,
         task=task,
     )

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from trajectory_guard.core.fingerprints import parse_names
 from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
-from trajectory_guard.core.tracking.scope import SUPERSTEP_CHARS
+from trajectory_guard.core.tracking.scope import GRAPH, SUPERSTEP_CHARS
 from trajectory_guard.dialects.base import Dialect, json_object, written
 from trajectory_guard.dialects.span import CutOff, SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable, KeySet, recognise_keys
@@ -326,21 +326,27 @@ def is_agent_span(span: SpanView, table: DialectTable = DIALECTS, known: KeySet 
 # --- the run ---------------------------------------------------------------------------------------------------
 
 
-def instance_of(span: SpanView, ancestors: Sequence[SpanView], table: DialectTable = DIALECTS) -> str | None:
+def instance_of(
+    span: SpanView, ancestors: Sequence[SpanView], table: DialectTable = DIALECTS, *, unnamed: bool = False
+) -> str | None:  # fmt: skip
     """Label of the agent instance that acts in a tool span; None if the span does not distinguish instances.
 
     LangGraph names the sub-graph's execution in the checkpoint namespace (``alice:<uuid>|tools:<uuid>``); elsewhere it
     is the id of the nearest agent span above the tool span, or, where agents resume, its name within the span above;
     without an agent, the id of the model call that holds the tool call (``Identity.question_scopes``).
     Calls that the code of a tool makes are not those of the agent that called it: their label is the id of its span.
+    A graph at the top has a label of its own (``GRAPH``) where a program may invoke it several times side by side.
+
+    Parameters:
+        unnamed: nothing names a conversation, and all spans above are known.
     """
     known = table.key_set(span.attributes)
-    return named_instance(span, ancestors, table, known, metadata_of(span.attributes, known))
+    return named_instance(span, ancestors, table, known, metadata_of(span.attributes, known), unnamed=unnamed)
 
 
 def named_instance(
     span: SpanView, ancestors: Sequence[SpanView], table: DialectTable, known: KeySet, metadata: Mapping[str, Any],
-    tool: str = "",
+    tool: str = "", *, unnamed: bool = False,
 ) -> str | None:  # fmt: skip
     """As ``instance_of``, for a span whose key set and metadata are known.
 
@@ -363,10 +369,21 @@ def named_instance(
         if graph:
             break
         if label is _IN_GRAPH:
-            found = nearest_instance(ancestors, table)
-            return found[1] if found is not None else None
+            if (found := nearest_instance(ancestors, table)) is not None:
+                return found[1]
+            break
         return label or _resumed(one, ancestors, table)
-    return graph or question
+    return graph or question or (_invocation(span, ancestors, table, known, metadata) if unnamed else None)
+
+
+def _invocation(
+    span: SpanView, ancestors: Sequence[SpanView], table: DialectTable, known: KeySet, metadata: Mapping[str, Any]
+) -> str | None:
+    """Label of one invocation of a graph by a program, None if the trace shows nothing else. Live spans show scopes."""
+    if span.scope in table.graph_scopes and not known.step_key and "langgraph_step" not in metadata:
+        return None
+    top = next((one for one in reversed(ancestors) if one.scope in table.graph_scopes), None)
+    return f"{GRAPH}{top.span_id}" if top is not None and top.parent_id else None
 
 
 def _is_around(outer: LiveView, span: SpanView, tool: str) -> bool:

@@ -56,6 +56,8 @@ def model_call(
     usage: Usage,
     trajectory_of: Callable[[SpanView], str] | None = None,
     table: DialectTable = DIALECTS,
+    *,
+    is_whole: bool = True,
 ) -> StepRecord | None:
     """The step of a model call; None if the span does not show what the model was asked and what it answered, or if a
     tool made the call.
@@ -66,6 +68,7 @@ def model_call(
         above: the spans above it, nearest first; called only if the content was captured.
         usage: as read from the span.
         trajectory_of: as for ``spans.extract.read_step``.
+        is_whole: no span above is missing in ``above``.
     """
     asked = _input_texts(span, table) if len(span.attributes) <= MAX_ATTRIBUTES else []
     if not asked:
@@ -77,9 +80,10 @@ def model_call(
     if called_by_tool(ancestors, table):
         return None
     asked_before = _asked_before(span, answer, table) if answer else None
+    trajectory = trajectory_id(span, ancestors, trajectory_of, table)
     return StepRecord(
         step_id=span.span_id,
-        trajectory_id=trajectory_id(span, ancestors, trajectory_of, table),
+        trajectory_id=trajectory,
         tool_name=TOOL_NAME,
         tool_args_hash=_digest((model_name(span, table) or "", *(asked_before or asked))) if answer else None,
         state_snapshot_hash=(digest(answer) if asked_before else _digest((answer,))) if answer else None,
@@ -93,7 +97,7 @@ def model_call(
         args={"prompt": _excerpt(asked[-1])} if answer else None,
         result=answer[:_KEPT_ANSWER_CHARS] or None,
         usage=usage._replace(seconds=0.0, asked=None),  # the call is the step itself, and no thinking before it
-        run=instance_of(span, ancestors, table),
+        run=instance_of(span, ancestors, table, unnamed=is_whole and trajectory == span.trace_id),
         model_scope=span.scope,
         task=task_of(span, table),
     )

@@ -9,6 +9,7 @@ are weaker evidence and never lead to a stop.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Final
 
 from trajectory_guard.core.fingerprints import digest64
@@ -19,6 +20,8 @@ ASKED: Final = "?"
 """Prefix of the labels of user turns that were read from the input of model calls."""
 ANEW: Final = "~"
 """Begins the part by which the label of a user turn is longer that was begun anew."""
+GRAPH: Final = "^"
+"""Begins the label of an instance that is one invocation of a graph, in a trace that may show several."""
 RHYTHM_FACTOR: Final = 8
 """A pause this many times as long as the run's rhythm is a boundary."""
 LEAST_PAUSE_S: Final = 30.0
@@ -135,6 +138,23 @@ def run_label(step: StepRecord, turns: dict[str, str]) -> str:
     if turn is None and turns:
         turn = turns.get(instance)
     return instance if turn is None else f"{instance}/{turn}"
+
+
+def run_of_model_call(
+    call: StepRecord, turns: dict[str, str], runs: Container[str]
+) -> tuple[StepRecord, str]:  # fmt: skip
+    """A model call and the label of its run: that of an invocation of a graph only if tools were called in it.
+
+    A program that has no tools may invoke a graph, or a chain, once for each of the calls that repeat.
+
+    Parameters:
+        turns: as in ``turn_of``; runs: labels of the runs in which tools were called.
+    """
+    label = run_label(call, turns)
+    if call.run is not None and call.run[:1] == GRAPH and label not in runs:
+        call = call._replace(run=None)
+        label = run_label(call, turns)
+    return call, label
 
 
 def idle_s(run: Run, step: StepRecord) -> float:

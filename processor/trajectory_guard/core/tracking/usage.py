@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from trajectory_guard.core.steps import StepRecord, Usage
-from trajectory_guard.core.tracking.scope import falls, in_other_words, place_of, superstep
+from trajectory_guard.core.tracking.scope import GRAPH, falls, in_other_words, place_of, superstep
 from trajectory_guard.core.tracking.tasks import Tasks, after_model_call, in_own_loop
 
 Pending = dict[str, dict[str, Usage]]
@@ -160,7 +160,8 @@ class UsageLedger:
         if place is None:
             return None
         known = self.asked[place]
-        in_graph = step.batch if superstep(step.batch) >= 0 else None
+        is_invocation = step.run is not None and step.run[:1] == GRAPH
+        in_graph = step.batch if superstep(step.batch) >= 0 and not is_invocation else None
         if step.model_scope is None and (known.turns or in_graph is not None):
             known = known.at(step.timestamp)
             known = self.asked[place] = known if in_graph is None else known.in_graph(in_graph)
