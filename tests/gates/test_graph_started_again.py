@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +20,18 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint, task
 from openinference.instrumentation.langchain import LangChainInstrumentor
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from tests.collector.in_process import evaluate_in_process
+from tests.collector.kit import score_all, views
+from tests.collector.test_same_verdicts import deliveries, replayed
 from tests.helpers import record
-from trajectory_guard.core.engine import Engine
+from trajectory_guard import telemetry
+from trajectory_guard.core.engine import Engine, Verdict
+from trajectory_guard.core.policy import Level
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 
 from .agents import agent_builder, new_board, rounds, search
@@ -214,6 +221,25 @@ def test_the_one_stuck_run_is_found_among_healthy_ones(job: Job) -> None:
 
     side_by_side(job, one_is_stuck, [*(f"Work on ticket {number}" for number in range(8)), "Find the refund policy"])
     assert job.interventions() == ["NUDGE", "STOP"]
+
+
+@pytest.mark.parametrize("next_calls", [works_on_the_ticket, is_stuck])
+def test_every_shell_tells_runs_side_by_side_apart(job: Job, next_calls: Any, tmp_path: Path) -> None:
+    side_by_side(job, next_calls, [f"Work on ticket {number}" for number in range(4)])
+    ended = [one for one in job.exporter.get_finished_spans() if one.instrumentation_scope is not None]
+    requests = [
+        encode_spans([one]).SerializeToString() for one in ended if one.instrumentation_scope.name != telemetry.SCOPE
+    ]
+    expected = by_run(evaluate_in_process([view for data in requests for view in views(data)]))
+    assert len({run for run, _, _ in expected.values()}) == 4
+    for how, delivered in deliveries(requests, next_calls.__name__).items():
+        assert by_run(score_all(delivered)) == expected, how
+    assert by_run(replayed(requests, tmp_path)) == expected
+
+
+def by_run(found: Mapping[str, Verdict]) -> dict[str, tuple[str, Level, str | None]]:
+    """What does not depend on the order in which the calls of several runs end."""
+    return {key: (verdict.run, verdict.level, verdict.rule) for key, verdict in found.items()}
 
 
 # --- the steps of such a job -----------------------------------------------------------------------------------
