@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from trajectory_guard.core.detectors.pingpong import AGENTS, Visit
 from trajectory_guard.core.fingerprints import text_digest
 from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.tracking.scope import graph_instance, graph_turn, label_of
+from trajectory_guard.core.visits import AGENTS, Visit
 
 if TYPE_CHECKING:
     from trajectory_guard.core.engine import Verdict

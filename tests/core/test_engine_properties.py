@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from tests.core.test_saved_state import build, one_step
 from tests.helpers import REPLACES_CODE, fewer_examples, record
+from trajectory_guard.core import visits
 from trajectory_guard.core.detectors import (
     REGISTRY,
     TYPE_IV,
     DetectionResult,
     Detector,
     Stagnation,
-    pingpong,
     register,
     unregister,
 )
@@ -89,12 +89,12 @@ class RelaySaboteur(Detector):
 def registered() -> Iterator[None]:
     register(Words)
     register(Saboteur)
-    of_relays = pingpong.relay_detectors
-    pingpong.relay_detectors = lambda: (*of_relays(), RelaySaboteur())
+    of_relays = visits.relay_detectors
+    visits.relay_detectors = lambda: (*of_relays(), RelaySaboteur())
     try:
         yield
     finally:
-        pingpong.relay_detectors = of_relays
+        visits.relay_detectors = of_relays
         Saboteur.armed = RelaySaboteur.armed = False
         unregister(Words.name)
         unregister(Saboteur.name)

@@ -9,7 +9,6 @@ from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core.certificates import Certificate, certify
 from trajectory_guard.core.detectors import REGISTRY, REPORTED, DetectionResult, Detector, DetectorSettings, weights
 from trajectory_guard.core.detectors.base import TYPE_IV, signs_of
-from trajectory_guard.core.detectors.pingpong import AGENTS, Visit, advance, begins_request, relay_detectors
 from trajectory_guard.core.envelope import readable
 from trajectory_guard.core.fingerprints import Symbol, id_symbol
 from trajectory_guard.core.history import amounts
@@ -33,6 +32,7 @@ from trajectory_guard.core.steps import (
 from trajectory_guard.core.text_bounds import within_limit
 from trajectory_guard.core.tools import is_status_lookup
 from trajectory_guard.core.tracking import model_calls, scope
+from trajectory_guard.core.visits import AGENTS, Visit, advance, begins_request, relay_detectors
 
 Price = Callable[[str, int, int], float]
 """USD for a model's name, input tokens and output tokens; 0 if it is unknown. Must not block."""

@@ -16,7 +16,6 @@ from typing import Any, Final
 import orjson
 
 from trajectory_guard.core.detectors.base import Detector
-from trajectory_guard.core.detectors.pingpong import Visit, relay_detectors
 from trajectory_guard.core.fingerprints import digest64, parse_json
 from trajectory_guard.core.history import Ring
 from trajectory_guard.core.inquiry import Advance, Inquiry
@@ -29,6 +28,7 @@ from trajectory_guard.core.steps import Delivered
 from trajectory_guard.core.tools import is_communication, is_handoff, is_thinking
 from trajectory_guard.core.tracking import model_calls
 from trajectory_guard.core.tracking.scope import graph_instance
+from trajectory_guard.core.visits import Visit, relay_detectors
 from trajectory_guard.core.volatile import MAX_NOISE_PROFILES
 
 FORMAT_VERSION: Final = 23
@@ -62,7 +62,7 @@ class TrajectoryState:
         denied: refused calls of the current user turn: symbol (hex), and run and index of each refusal.
         episodes, nudges, recoveries: counts over the whole trajectory.
         current: label of the run that acted last.
-        visit: the current visit of the acting agent instance (``core.detectors.pingpong``); relay: the run that
+        visit: the current visit of the acting agent instance (``core.visits``); relay: the run that
             consists of the visits, None before the first visit has ended.
         model_calls: the newest model calls by label of the run, of runs without a tool step since.
         handed_at: index of the newest step that handed the work over; -1 before the first.
