@@ -409,3 +409,78 @@ def test_agents_that_ask_each_other_in_new_words_are_nudged_later() -> None:
     """Frameworks give an agent what another one has said as a message of the user."""
     steps = [step._replace(usage=Usage(asked=f"?please revise {at}")) for at, step in enumerate(visits(40))]
     assert outline(evaluate(steps)).index("N") == outline(evaluate(spoken(visits(40), 0))).index("N")
+
+
+# --- what the arguments of hand-offs say ------------------------------------------------------------------------
+
+NAMES = ("Anna Berg", "Luis Prado", "Mei Lin", "Omar Haddad", "Ida Holm", "Jan Novak", "Rosa Klein", "Tom Ashe")
+DRAFTS = (
+    "I wrote an introduction about coral reefs and their role as nurseries for fish.",
+    "The section on bleaching explains how warm water makes corals expel algae.",
+    "Added a paragraph on ocean acidification with aragonite saturation and shells.",
+    "Rewrote the chapter on overfishing: parrotfish, grazing, seaweed cover.",
+    "New part on tourism: anchors, sunscreen chemicals, marine parks and entrance fees.",
+    "Included restoration: larval seeding, artificial reefs, community nurseries.",
+    "Policy covers protected zones, local enforcement, fines and fishing licences.",
+    "Conclusion summarises threats and hopes; references list every source.",
+)
+
+
+def handed(key: str, texts: Iterable[str], *, own_runs: bool = False) -> list[StepRecord]:
+    """Two agents that hand over to each other with these texts as arguments."""
+    desks = ("billing", "triage")
+    return [
+        record(
+            f"transfer_to_{desks[at % 2]}", {key: text}, f"Successfully transferred to {desks[at % 2]}", t=1.0 + at,
+            agent=desks[1 - at % 2], run=f"{desks[1 - at % 2]}:{at}" if own_runs else None, batch=str(at),
+        )
+        for at, text in enumerate(texts)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("own_runs", [False, True])
+@pytest.mark.parametrize("key", ["task_description", "request", "message"])
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [f"{'Check ticket' if at % 2 == 0 else 'Approved for ticket'} T-{1000 + at // 2 * 7}" for at in range(28)],
+        [text for name in NAMES for text in (f"Call back {name}", f"{name} has been called back")],
+        [text for draft in DRAFTS for text in (draft, "Fine, now the next one.")],
+        [text for at in range(20) for text in (f"Translate page {at}", f"Page {at} is translated")],
+    ],
+    ids=["tickets", "names", "drafts", "pages"],
+)
+def test_hand_offs_that_each_give_another_piece_of_work_are_left_alone(
+    texts: list[str], key: str, own_runs: bool
+) -> None:
+    assert outline(evaluate(handed(key, texts, own_runs=own_runs))).strip(".") == ""
+
+
+PASSED_ON = (
+    "Customer disputes a double charge for order 7731, please take over.", "Order 7731 looks like a technical matter.",
+    "Logs are clean, this belongs to billing.", "We cannot see that. Please check.", "Routing the complaint to you.",
+    "Nothing wrong on our side. Back to you.", "The client was charged twice.", "Not ours, please assign it.",
+    "This one is yours, I believe.", "Returning the case.", "Kindly look again.", "Please ask the right team.",
+    "Once more to you.", "We have no view of it.", "Could you handle it?", "It should be yours.",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("own_runs", [False, True])
+@pytest.mark.parametrize("key", ["reason", "message", "task"])
+def test_hand_offs_that_only_pass_one_piece_of_work_on_are_stopped(key: str, own_runs: bool) -> None:
+    found = outline(evaluate(handed(key, PASSED_ON, own_runs=own_runs)))
+    assert "N" in found[:12]
+    assert "S" in found
+
+
+def test_attempts_that_a_reason_counts_are_no_work() -> None:
+    assert "S" in outline(evaluate(handed("reason", [f"attempt {at // 2}" for at in range(24)])))
+
+
+def test_hand_offs_are_acknowledged_in_whatever_words() -> None:
+    ways = ("Transferred to {} Agent. Adopt persona immediately.", '{{"assistant": "{} Agent"}}', "{}")
+    steps = [
+        step._replace(result=ways[at * at % 3].format(("Billing", "Triage")[at % 2]))
+        for at, step in enumerate(handed("reason", ["not ours"] * 20))
+    ]
+    assert "S" in outline(evaluate(steps))

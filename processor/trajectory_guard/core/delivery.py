@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from trajectory_guard.core.fingerprints import checksum
 from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.result_text import width
 from trajectory_guard.core.similarity.vocabulary import BINDING_WORDS, NEGATING_ENDINGS, NEGATIONS, STOP_WORDS
@@ -130,6 +131,49 @@ def states_facts(text: str, earlier: Sequence[str], participants: Collection[str
     """
     fresh = _fresh(text, earlier, participants)
     return fresh.facts or (fresh.names and not _passes_on(text, participants))
+
+
+def says_more(args: object, known: Sequence[int], participants: Collection[str]) -> tuple[bool, tuple[int, ...]]:
+    """Whether the arguments of a hand-over say what no hand-over before it said, and the memory after it.
+
+    A figure or a name is more, and so are many new words, as those of a draft. Few may be one more way to pass the work
+    on, and of a reason nothing counts but the number of another thing.
+
+    Parameters:
+        known: checksums of what was said before, the newest last; bounded by ``_KEPT_SAYINGS``.
+        participants: words of the names of the agents, casefolded.
+
+    >>> said = says_more({"task": "Check ticket T-7"}, (), ())[1]
+    >>> says_more({"task": "Check ticket T-7"}, said, ())[0], says_more({"task": "Check ticket T-9"}, said, ())[0]
+    (False, True)
+    >>> says_more({"reason": "Somebody else should look into it"}, said, ())[0]
+    False
+    """
+    before, said_now, more = frozenset(known), list[int](), False
+    for key, text in args.items() if isinstance(args, dict) else ():
+        if not isinstance(text, str) or not text:
+            continue
+        said, is_reason = said_in(text), str(key).casefold().replace("_", "") in _REASONS
+        figures = said.figures
+        if checksum(said.template) in before:
+            figures = said_in(mask_text(text[:MAX_CHARS])).figures  # what moves in the same sentence may be a clock
+        if is_reason:
+            figures = frozenset([one for one in figures if _NUMBER_OF_THING.search(one)])
+        content = said.words - _SAYING_LITTLE - frozenset(participants)
+        words = [one for one in content if checksum(one) not in before]
+        many = len(words) >= max(_MANY_WORDS, len(content) // 2)
+        named = len(said.names.intersection(words))
+        more = more or any(checksum(one) not in before for one in figures)
+        more = more or (not is_reason and (named > 1 or ((named or many) and not _passes_on(text, participants))))
+        said_now += map(checksum, (said.template, *sorted(said.figures), *sorted(said.words)))
+    kept = dict.fromkeys([*known, *said_now])
+    return more, tuple(kept)[-_KEPT_SAYINGS:]
+
+
+_REASONS: Final = frozenset(groups("tools")["reason"])
+_NUMBER_OF_THING: Final = re.compile(r"\d{3}")
+_MANY_WORDS: Final = 6
+_KEPT_SAYINGS: Final = 256
 
 
 def _fresh(text: str, earlier: Iterable[str], participants: Collection[str]) -> _Fresh:

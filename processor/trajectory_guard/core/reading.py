@@ -417,20 +417,20 @@ def _name_command(run: Run, seen: Observation, plain: Any) -> None:
 
 
 def _has_worked(state: TrajectoryState, run: Run, seen: Observation, previous: int) -> bool:
-    """Whether something new was done before the work was handed over, so that its acknowledgement proves nothing.
+    """Whether something new was done or is handed over, so that the acknowledgement of a hand-over proves nothing.
 
-    Work since the newest hand-over is progress of this one. Work since the same hand-over before it only excuses it.
+    Since the newest hand-over it is progress; since the same hand-over before it, it only excuses this one.
     """
     if seen.outcome != SUCCESS or not is_brief(seen.step.result or ""):
         return False
+    state.note_handed_words(seen.step)
     seen.delivers = seen.progress = state.worked_at > state.handed_at
     seen.idle = state.idle_at > state.handed_at
     before = run.history.place_of(previous, state.index) if previous >= 0 else state.handed_at
     seen.unclear = state.spoke_at > before
-    if seen.delivers or (previous >= 0 and state.worked_at > before):
+    if proves_nothing := seen.delivers or (previous >= 0 and state.worked_at > before):
         seen.result = UNKNOWN
-        return True
-    return False
+    return proves_nothing
 
 
 def _has_advanced(state: TrajectoryState, seen: Observation) -> bool:

@@ -8,6 +8,7 @@ that outlives a run: noise profiles, refusals of the current user turn, and the 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from functools import cache
 from operator import attrgetter
@@ -15,6 +16,7 @@ from typing import Any, Final
 
 import orjson
 
+from trajectory_guard.core.delivery import says_more
 from trajectory_guard.core.detectors.base import Detector
 from trajectory_guard.core.fingerprints import digest64, parse_json
 from trajectory_guard.core.history import Ring
@@ -24,14 +26,14 @@ from trajectory_guard.core.plain import fields_of, from_text, to_text
 from trajectory_guard.core.policy import Ladder, RunScore
 from trajectory_guard.core.result_text import is_brief
 from trajectory_guard.core.run import Run
-from trajectory_guard.core.steps import Delivered
-from trajectory_guard.core.tools import is_communication, is_handoff, is_thinking
+from trajectory_guard.core.steps import Delivered, StepRecord
+from trajectory_guard.core.tools import is_communication, is_handoff, is_thinking, receiver_of
 from trajectory_guard.core.tracking import model_calls
 from trajectory_guard.core.tracking.scope import graph_instance
 from trajectory_guard.core.visits import Visit, relay_detectors
 from trajectory_guard.core.volatile import MAX_NOISE_PROFILES
 
-FORMAT_VERSION: Final = 23
+FORMAT_VERSION: Final = 24
 MAX_RUNS: Final = 8
 """Runs of a trajectory that are remembered, busy or not."""
 MAX_BUSY_RUNS: Final = 32
@@ -70,12 +72,13 @@ class TrajectoryState:
             more than new words; -1 before it.
         worked_at: index of the newest step since the first hand-over that brought something new, other than by handing
             over; -1 before it. work: digests of the newest such calls with their results, those of all runs.
+        handed_words: checksums of what the arguments of hand-offs have said (``core.delivery.says_more``).
     """
 
     __slots__ = (
-        "capacity", "current", "denied", "episodes", "evicted_runs", "handed_at", "idle_at", "index", "model_calls",
-        "noise", "nudges", "recoveries", "relay", "restarts", "runs", "spoke_at", "step_ids", "trajectory_id", "turns",
-        "twice", "visit", "work", "worked_at",
+        "capacity", "current", "denied", "episodes", "evicted_runs", "handed_at", "handed_words", "idle_at", "index",
+        "model_calls", "noise", "nudges", "recoveries", "relay", "restarts", "runs", "spoke_at", "step_ids",
+        "trajectory_id", "turns", "twice", "visit", "work", "worked_at",
     )  # fmt: skip
 
     def __init__(self, trajectory_id: str, capacity: int) -> None:
@@ -94,6 +97,7 @@ class TrajectoryState:
         self.model_calls: dict[str, model_calls.Newest] = {}
         self.worked_at = self.handed_at = self.idle_at = self.spoke_at = -1
         self.work: tuple[str, ...] = ()
+        self.handed_words: tuple[int, ...] = ()
         self.twice = False
 
     @property
@@ -141,6 +145,13 @@ class TrajectoryState:
         self.work = (*[one for one in self.work if one != work], work)[-_MAX_WORK:]
         return not known
 
+    def note_handed_words(self, step: StepRecord) -> None:
+        """Take what the arguments of a hand-off say for work, if no hand-off has said it before."""
+        names = f"{step.tool_name} {receiver_of(step.tool_name, step.args)} {step.agent_id or ''}".casefold()
+        more, self.handed_words = says_more(step.args, self.handed_words, re.findall(r"[^\W_]+", names))
+        if more:
+            self.worked_at = self.index
+
     def note_delivery(self, brings: Delivered) -> None:
         """Record what an agent brings back before the next step hands the work over."""
         if brings is Delivered.RESULT:
@@ -175,7 +186,7 @@ class TrajectoryState:
         for at in range(newer.step_ids.start, newer.step_ids.start + len(newer.step_ids)):
             self.step_ids.append(newer.step_ids[at])
         self.work = (*[one for one in self.work if one not in newer.work], *newer.work)[-_MAX_WORK:]
-        self.twice = self.twice or newer.twice
+        self.twice, self.handed_words = self.twice or newer.twice, newer.handed_words or self.handed_words
         for name in ("handed_at", "idle_at", "spoke_at", "worked_at"):
             if getattr(newer, name) >= 0:
                 setattr(self, name, self.index + getattr(newer, name))
@@ -272,6 +283,8 @@ class TrajectoryState:
         }
         if self.handed_at >= 0:
             plain["handed"] = [self.worked_at, self.handed_at, *self.work]
+        if self.handed_words:
+            plain["handed_words"] = list(self.handed_words)
         if self.idle_at >= 0:
             plain["idle"] = self.idle_at
         if self.spoke_at >= 0:
@@ -322,7 +335,7 @@ class TrajectoryState:
         state.worked_at, state.handed_at, *work = plain.get("handed", (-1, -1))
         state.work = tuple(work)
         state.idle_at, state.spoke_at = plain.get("idle", -1), plain.get("spoke", -1)
-        state.twice = plain.get("twice", False)
+        state.twice, state.handed_words = plain.get("twice", False), tuple(plain.get("handed_words", ()))
         if plain["visit"] is not None:
             state.visit = Visit.from_plain(plain["visit"])
         if plain["relay"] is not None:
@@ -366,7 +379,7 @@ class Before:
 
     def __init__(self, state: TrajectoryState, run: Run) -> None:
         self._state = state
-        self._of_state = (state.noise, state.denied, state.model_calls)
+        self._of_state = (state.noise, state.denied, state.model_calls, state.handed_words, state.worked_at)
         self._runs = [(run, *_memory_of(run))]
 
     def keep(self, run: Run) -> None:
@@ -375,7 +388,8 @@ class Before:
 
     def restore(self) -> None:
         """Put everything back."""
-        self._state.noise, self._state.denied, self._state.model_calls = self._of_state
+        state = self._state
+        state.noise, state.denied, state.model_calls, state.handed_words, state.worked_at = self._of_state
         for run, parts, memories in self._runs:
             for name, value in zip(fields_of(Run), parts[0], strict=True):
                 setattr(run, name, value)

@@ -60,6 +60,18 @@ def is_about_its_own(result: str, values: Sequence[str]) -> bool:
     return any(one[0] in result for one in ids)
 
 
+def names_its_host(result: str, values: Sequence[str]) -> bool:
+    """Whether a result names the host, the device or the number of a document that the request names.
+
+    >>> names_its_host("Report for 10.20.31.21: up", ("10.20.31.21", "-sV")), names_its_host("12 rows", ("12",))
+    (True, False)
+    """
+    named = [one for one in values[:_MAX_IDS] if len(one) <= _MAX_HOST_CHARS and _HOST.fullmatch(one) is not None]
+    return any(one in result for one in named)
+
+
+_MAX_HOST_CHARS: Final = 64
+_HOST: Final = re.compile(r"(?=\D{0,63}\d)[^\W_](?:[\w-]{0,62}[^\W_])?(?:\.[^\W_](?:[\w-]{0,62}[^\W_])?){1,8}")
 _MAX_ID_CHARS: Final = 400
 _MAX_IDS: Final = 8
 _TOKEN: Final = re.compile(

@@ -18,7 +18,7 @@ from trajectory_guard.core.tools import (
     is_path,
     is_status_lookup,
 )
-from trajectory_guard.core.written import is_about_its_own
+from trajectory_guard.core.written import is_about_its_own, names_its_host
 
 _KNOWN_STEPS: Final = 10
 _KNOWN_FOR_SURE: Final = 14
@@ -105,6 +105,8 @@ def _is_batch(seen: Observation) -> bool:
     if is_communication(tool):
         return True
     if seen.made < 2 and (changes_database(seen.step.args, text) or is_about_its_own(text, seen.values)):
+        return True
+    if seen.made < 2 and not acts_on_view(tool) and names_its_host(text, seen.values):
         return True
     if seen.alike_list and seen.made < 2 and reads_tables(seen.values):
         return True  # what was counted in each of many tables

@@ -251,8 +251,10 @@ class HandOffs(Detector):
         return self._extend(seen)
 
     def _extend(self, seen: Observation) -> DetectionResult | None:
-        brought = "" if is_acknowledgement(seen.step.result or "") else seen.form.hex() or seen.result.hex()
         agent, receiver = seen.step.agent_id or "", receiver_of(seen.step.tool_name, seen.step.args)
+        text, name = seen.step.result or "", _plain(receiver or seen.step.tool_name.rpartition("_to_")[2])
+        names_next = len(text) <= _MAX_NAME_CHARS and bool(name) and name in _plain(text)  # in whatever words
+        brought = "" if names_next or is_acknowledgement(text) else seen.form.hex() or seen.result.hex()
         symbol = digest64(text_bytes(f"{seen.tool}\0{agent}\0{receiver}\0{brought}"))
         if self.agents and self.agents[-1][0] < seen.segment:
             self.symbols, self.agents = (), ()  # another user turn may have begun: who works at it is decided anew
@@ -299,7 +301,11 @@ class HandOffs(Detector):
 @lru_cache(maxsize=1024)
 def name_digest(text: str) -> str:
     """A digest of the name of an agent, however it is spelt: ``Legal-Team``, ``legal_team``."""
-    return text_digest("".join(filter(str.isalnum, text.casefold())))
+    return text_digest(_plain(text))
+
+
+def _plain(text: str) -> str:
+    return "".join(filter(str.isalnum, text.casefold()))
 
 
 def names_in(seen: Observation) -> tuple[str, ...]:

@@ -1,17 +1,28 @@
-"""Type VI by tool: thoughts that are written down one after the other, and nothing is done in between."""
+"""Type VI by tool: thoughts or plans that are written down one after the other, and nothing is done in between."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from trajectory_guard.core.detectors.base import SPOKEN, TYPE_VI, DetectionResult, Detector
+from trajectory_guard.core.detectors.base import REPEATED, SERIES, SPOKEN, TYPE_VI, DetectionResult, Detector
+from trajectory_guard.core.fingerprints import checksum
 from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.result_text import is_brief
 from trajectory_guard.core.steps import ERROR, Certainty
 from trajectory_guard.core.tools import only_thinks
 
 _THOUGHTS: Final = 30
+_PLANS: Final = 8
 _NEWEST: Final = 10
+_KEPT_STATES: Final = 16
+_UNSEEN_PLANS: Final = 3
+"""A series shows at its third call only."""
+_LEAST_STATES: Final = 2
+_MAX_STATE_CHARS: Final = 32
+_STATE_KEYS: Final = ("status", "state", "completed", "done")
+"""Keys of the steps of a plan that say how far each is, in the tools of coding agents."""
 
 
 class Thinking(Detector):
@@ -19,6 +30,9 @@ class Thinking(Detector):
 
     Such a tool does nothing but acknowledge. Parallel thoughts count as one, and any other call ends the series. So
     does a result that says more than the thought did, as that of a tool that reasons with a model of its own.
+
+    Fires as well when a list of steps with their states is handed over for the eighth time in a row, in whatever words,
+    to a tool that only acknowledges it, and no step is further than before.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> fires("only_thoughts", (f"think(thought={'very ' * at}hard) -> noted" for at in range(30)))
@@ -28,26 +42,28 @@ class Thinking(Detector):
     """
 
     name: ClassVar[str] = "thinking"
-    rules: ClassVar[tuple[str, ...]] = ("only_thoughts",)
+    rules: ClassVar[tuple[str, ...]] = ("only_thoughts", "only_plans")
     loop_type: ClassVar[str] = TYPE_VI
     weight: ClassVar[float] = 2.0
-    asked_at: ClassVar[int] = SPOKEN
+    asked_at: ClassVar[int] = SPOKEN | SERIES | REPEATED
     advice: ClassVar[tuple[str, ...]] = (
         "A further thought changes nothing: do the first thing that can be done now.",
         "If nothing is left to do, or if something is missing, say so to the user in plain text.",
     )
     recommendation: ClassVar[str] = "Tell the agent when to act: it writes down thoughts and calls no other tool."
-    thresholds: ClassVar[Mapping[str, int]] = {"thoughts": _THOUGHTS}
-    __slots__ = ("count", "first", "newest")
+    thresholds: ClassVar[Mapping[str, int]] = {"thoughts": _THOUGHTS, "plans": _PLANS}
+    __slots__ = ("count", "first", "newest", "plan", "plans", "states")
 
     def __init__(self) -> None:
         self.count, self.first = 0, -1
         self.newest: tuple[int, ...] = ()  # indices of the newest thoughts of the series
+        self.plan, self.plans = -1, 0  # index of the newest plan; how many in a row brought no step further
+        self.states: tuple[int, ...] = ()  # checksums of how far the steps of a plan were
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Count thoughts, of which each follows the one before it at once."""
         if not only_thinks(seen.name):
-            return None  # the next thought does not follow the one before it
+            return self._plans(seen)  # the next thought does not follow the one before it
         if seen.outcome == ERROR or (seen.progress and not seen.echo and self.count):
             self.count, self.newest = 0, ()
             return None
@@ -62,15 +78,61 @@ class Thinking(Detector):
             steps=self.newest, varied=True, calls=self.count,
         )  # fmt: skip
 
+    def _plans(self, seen: Observation) -> DetectionResult | None:
+        states = states_of_plan(seen.step.args)
+        if not states or seen.outcome == ERROR or not is_brief(seen.step.result or ""):
+            return None
+        in_a_row, new = seen.index - self.plan == 1, states not in self.states
+        if new:
+            self.states = (*self.states[1 - _KEPT_STATES :], states)
+        self.plans = _UNSEEN_PLANS if new or not in_a_row else self.plans + (not seen.same_batch)
+        self.plan = seen.index
+        if self.plans < _PLANS or seen.same_batch:
+            return None
+        return self.found(
+            seen, 1.0, "only_plans", Certainty.ACKNOWLEDGED, count=self.plans, first_step=seen.index + 1 - self.plans,
+            varied=True, calls=self.plans, at_least=True,
+        )  # fmt: skip
+
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
-        """One sentence with the number of thoughts."""
+        """One sentence with the number of thoughts, or of plans."""
+        if found.rule == "only_plans":
+            return f"The plan was written down {found.count} times in a row, and no step of it was done."
         return f"{found.count} thoughts in a row were written down, and nothing was done in between."
 
     def dump(self) -> Any:
         """The current series."""
-        return [self.count, self.first, self.newest] if self.newest else None
+        if not (self.newest or self.states):
+            return None
+        return [self.count, self.first, self.newest, self.plan, self.plans, self.states]
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
         self.count, self.first, self.newest = data[0], data[1], tuple(data[2])
+        self.plan, self.plans, self.states = data[3], data[4], tuple(data[5])
+
+
+def states_of_plan(args: Any) -> int:
+    """A checksum of how far the steps of a plan are, without the most frequent state; 0 if the call hands over none.
+
+    A plan is a list of objects that all have a state. A step that is added, with the state that most have, changes
+    nothing.
+
+    >>> todo, done = {"content": "a", "status": "pending"}, {"content": "b", "status": "completed"}
+    >>> states_of_plan({"todos": [todo, todo]}) == states_of_plan({"todos": [todo, todo, todo]}) != 0
+    True
+    >>> states_of_plan({"todos": [todo, todo, done]}) in (states_of_plan({"todos": [todo, todo]}), 0)
+    False
+    >>> states_of_plan({"rows": [{"name": "a"}, {"name": "b"}]})
+    0
+    """
+    values = args.values() if isinstance(args, dict) else ()
+    for steps in values:
+        if not isinstance(steps, list) or len(steps) < _LEAST_STATES or not all(isinstance(one, dict) for one in steps):
+            continue
+        for key in _STATE_KEYS:
+            if all(key in one for one in steps):
+                states = Counter(str(one[key])[:_MAX_STATE_CHARS] for one in steps).most_common()
+                return checksum(repr(sorted(states[1:])))
+    return 0
