@@ -29,6 +29,7 @@ from trajectory_guard.spans.extract import (
     read_handoff,
     read_known_step,
     trajectory_id,
+    turn_around,
 )
 from trajectory_guard.spans.identity import (
     all_conversation_ids,
@@ -347,9 +348,11 @@ class Identifier:
         run = None if in_tool else item.own_run  # a call in a tool may name the graph of the tool
         unnamed = not missing and named == item.view.trace_id
         run = run or instance_of(item.view, above, self._table, unnamed=unnamed)
-        changed = agent != item.step.agent_id or named != item.step.trajectory_id or run != item.step.run
+        batch = item.step.batch if item.step.batch is not None else turn_around(item.view, above, self._table)
+        step = item.step._replace(agent_id=agent, trajectory_id=named, run=run, batch=batch)
+        changed = step != item.step
         if changed:
-            item.step = item.step._replace(agent_id=agent, trajectory_id=named, run=run)
+            item.step = step
         if item.key is None or named != item.key[1]:
             self._assign(trace, item, above)
         elif changed:

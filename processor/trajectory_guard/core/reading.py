@@ -298,7 +298,7 @@ class Reader:
         if every is not before:
             seen.recurrences = len(run.history.batches_of(every) | {current})
         run.history.tally(seen, every, current)
-        if seen.step.batch is not None and run.history.tallies:
+        if run.history.tallies and seen.step.batch is not None and seen.step.batch[:1] != scope.CODE:
             surplus = run.history.surplus_of(before, seen.copy_of)
             seen.repeats += surplus
             seen.is_surplus = surplus > 0 and seen.copy_of >= 0

@@ -38,7 +38,8 @@ class Visit(NamedTuple):
         spoke: an agent, this one or the one before, has written an answer.
         empty: each step failed or found nothing.
         waits: a step waits for something, or failed with an error that may pass.
-        apart: it began in another trace than the visit before it, with a message that is new.
+        apart: it began with a message that is new, in another trace than the visit before it, or behind a visit of the
+            same agent: nobody but a program, or a user, gave it that message.
         heard: labels of the user messages that this agent and those before it were given lately, as far as spans show
             them, each once; the newest last.
         shared: several agents, one after the other, were given the newest of them.
@@ -143,7 +144,7 @@ def advance(
         return visit.extended(seen), None  # its user turn may become known only after its first step
     heard, asked = visit.heard if visit is not None else (), _asked(step)
     is_new = bool(heard and asked) and asked not in heard  # words of the user, or of an agent that asks like one
-    apart = is_new and visit is not None and visit.trace != step.trace_id
+    apart = is_new and visit is not None and (visit.trace != step.trace_id or visit.agent == step.agent_id)
     begun = Visit(
         label, step.agent_id, index, seen.call.hex(), seen.result.hex(), brought_new=has_answered(seen.step),
         last=_deed(seen), named=names_in(seen) if index else (), trace=step.trace_id,

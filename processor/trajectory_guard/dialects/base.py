@@ -83,6 +83,8 @@ class Identity:
             graph as an agent.
         question_scopes: instrumentation scopes in which the span of a model call holds the tool calls that it leads to
             and the calls of the model after them: without an agent above it, it is an instance of its own.
+        turn_spans: instrumentation scopes in which one span holds all tool calls of a model turn, those of a block of
+            code, each with the beginning of the name of that span.
         handed_by: keys of the name of the agent that hands the work over, on the span of a hand-off.
         handed_to: name of the agent to which a span hands the work over: "" if the span does not say, None if it is no
             hand-off.
@@ -107,6 +109,7 @@ class Identity:
     graph_scopes: Keys = ()
     graph_markers: Keys = ()
     question_scopes: Keys = ()
+    turn_spans: Mapping[str, str] = field(default_factory=dict)
     handed_by: Keys = ()
     handed_to: Callable[[SpanView], str | None] | None = None
     handoff_markers: Keys = ()

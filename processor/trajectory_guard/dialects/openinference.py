@@ -71,6 +71,7 @@ OPENINFERENCE = Dialect(
         agent_name=_agent_name,
         name_keys=("agent.name", "graph.node.id"),
         graph_scopes=("openinference.instrumentation.langchain", "@arizeai/openinference-instrumentation-langchain"),
+        turn_spans={"openinference.instrumentation.smolagents": "Step "},
         handed_to=_handed_to,
         handoff_markers=(_KIND,),
     ),

@@ -125,6 +125,7 @@ class DialectTable(tuple[Dialect, ...]):
         named_scopes: beginnings of the scopes whose spans may be known as those of an agent by their names alone.
         resuming_scopes: those of rows in which an agent that runs again is the same instance.
         question_scopes: those in which the span of a model call holds the tool calls that it leads to.
+        turn_spans: beginning of the name of the span that holds the tool calls of a model turn, by its scope.
         declared_conversations: keys that the user declared; they win over all others.
         conversations: keys of conversations, then of sessions.
         agent_keys: of the agent's name in the metadata of a LangChain run.
@@ -271,6 +272,7 @@ class DialectTable(tuple[Dialect, ...]):
         self.placeholders = frozenset(("agent", "LangGraph", "", *_keys(one.placeholders for one in parts)))
         self.graph_scopes = frozenset(_keys(one.graph_scopes for one in parts))
         self.question_scopes = frozenset(_keys(one.question_scopes for one in parts))
+        self.turn_spans = {scope: name for one in parts for scope, name in one.turn_spans.items()}
         self.graph_markers = frozenset(_keys(one.graph_markers for one in parts))
         self.handoffs = tuple(row for row in rows if row.identity.handoff_markers)
 

@@ -20,6 +20,7 @@ from trajectory_guard.core.steps import (
 )
 from trajectory_guard.core.text_bounds import both_ends_and_digest
 from trajectory_guard.core.tools import HANDOFF
+from trajectory_guard.core.tracking.scope import CODE
 from trajectory_guard.dialects.base import Dialect, RawCall, RawUsage, first, firsts, written
 from trajectory_guard.dialects.mcp import SERVER_SPAN, is_served, is_transport
 from trajectory_guard.dialects.span import CutOff, SpanView
@@ -170,6 +171,8 @@ def read_known_step(
     elif len(visible) > MAX_RESULT_CHARS:
         visible = both_ends_and_digest(visible, MAX_RESULT_CHARS)
     batch, task = batch_and_task(span, known, metadata) if known.step_key or metadata else (None, None)
+    if span.scope in table.turn_spans:
+        batch = turn_around(span, above, table)
     stated, seconds = attributes.get(STATE_KEY), span.end - span.start
     seen = Evidence.FULL if visible is not None or (kind == ERROR and not cut_off) else Evidence.NO_RESULT
     return StepRecord(  # by position: matching twenty names takes as long as a hash of the arguments
@@ -302,6 +305,15 @@ def trajectory_id(
         return declared
     found = conversation_id(span.attributes, table)
     return found if found is not None else _trajectory_above(span, above, trajectory_of, table)
+
+
+def turn_around(span: SpanView, above: Iterable[SpanView], table: DialectTable) -> str | None:
+    """Label of the model turn whose span holds a tool span, as that of a block of code; None if no span does."""
+    name = table.turn_spans.get(span.scope)
+    if name is None:
+        return None
+    turn = next((one for one in above if one.scope == span.scope and one.name.startswith(name)), None)
+    return f"{CODE}{span.trace_id}/{turn.span_id}" if turn is not None else None
 
 
 def _trajectory_above(

@@ -19,6 +19,7 @@ _PUSHED: Final = ("__pregel_push",)
 _NO_METADATA: Final[Mapping[str, Any]] = {}
 _IN_GRAPH: Final = "?"
 _IN_TOOL: Final = "!"
+_TOOL_SPAN: Final = "execute_tool "
 _MAX_SPAN_NAMES: Final = 1_024
 _MANY_STEPS: Final = 1_000_000_000
 """A number of a super-step from which on Python may not write it out."""
@@ -464,8 +465,8 @@ def _resumed(span: SpanView, ancestors: Sequence[SpanView], table: DialectTable)
         if nearer is span:
             break
     for outer in above:
-        if dialect_above(outer, table) is not None:
-            break  # called as a tool
+        if dialect_above(outer, table) is not None or outer.name.startswith(_TOOL_SPAN):
+            break  # called as a tool, whose span may have nothing but its name before it ends
         if _is_instance(outer, table):
             return bounded_name(f"{outer.span_id}/{_agent_span_name(span, table) or span.name}")
     return span.span_id

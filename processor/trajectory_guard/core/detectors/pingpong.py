@@ -161,8 +161,8 @@ class PingPong(Detector):
         visits = (self.matched[0] if self.matched else 0) + 2
         usage = seen.step.usage
         for_one_message = usage is not None and usage.asked is not None
-        if not for_one_message and seen.outcome != EMPTY:
-            return None
+        if not for_one_message and (seen.outcome != EMPTY or (usage is not None and usage.answers > 1)):
+            return None  # it did something, or was asked something new by a user
         if visits < _SAME_VISITS * (1 if for_one_message or self.spoke_at == seen.index else _UNHEARD):
             return None
         return self.found(

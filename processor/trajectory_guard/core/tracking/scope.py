@@ -22,6 +22,8 @@ ANEW: Final = "~"
 """Begins the part by which the label of a user turn is longer that was begun anew."""
 GRAPH: Final = "^"
 """Begins the label of an instance that is one invocation of a graph, in a trace that may show several."""
+CODE: Final = "<"
+"""Begins the label of a batch whose calls are those of a block of code, which may make one in a loop."""
 RHYTHM_FACTOR: Final = 8
 """A pause this many times as long as the run's rhythm is a boundary."""
 LEAST_PAUSE_S: Final = 30.0
