@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -30,7 +31,7 @@ def bursts(count: int, work: int = 3) -> Iterator[StepRecord]:
             )
 
 
-def levels(steps: Iterator[StepRecord], settings: EngineSettings = SETTINGS) -> list[Level]:
+def levels(steps: Iterable[StepRecord], settings: EngineSettings = SETTINGS) -> list[Level]:
     numbered = [one._replace(step_id=f"{at + 1:016x}", timestamp=at * 4.0) for at, one in enumerate(steps)]
     return [one.level for one in evaluate(numbered, settings) if one is not None]
 
@@ -80,3 +81,44 @@ def test_its_certificate_says_how_many_nudges_there_were() -> None:
         {**stop.certificate.facts, "ladder": forged},
     )  # fmt: skip
     assert not again.verify().holds
+
+
+def ranges(count: int) -> Iterator[StepRecord]:
+    """One file of a hundred lines, read again and again in ever other ranges."""
+    dice = random.Random(4)
+    lines = [f"{at}: line number {at} has {at * 7919 % 1000}" for at in range(101)]
+    for _ in range(count):
+        first, last = dice.randint(1, 50), dice.randint(51, 100)
+        yield record("read_file", {"path": "a.py", "start": first, "end": last}, "\n".join(lines[first:last]))
+
+
+def test_findings_that_lead_to_nudges_only_end_in_a_stop_after_twice_as_many() -> None:
+    found = levels(ranges(300))
+    assert Level.STOP in found
+    assert Level.STOP not in levels(ranges(300), replace(SETTINGS, max_nudges=None))
+
+
+@pytest.mark.parametrize("values", [3, 4])
+def test_one_call_whose_answers_only_come_again_ends_in_a_stop(values: int) -> None:
+    dice = random.Random(values)
+    tips = [
+        f"Tip {'abcd'[at]}: check the {['cable', 'driver', 'printer', 'network'][at]} and try it again"
+        for at in range(4)
+    ]
+    found = levels(record("get_tip", {"topic": "printer"}, dice.choice(tips[:values])) for _ in range(400))
+    assert found.index(Level.NUDGE) > 64
+    assert Level.STOP in found
+
+
+def test_draws_with_pauses_between_them_are_left_alone() -> None:
+    dice = random.Random(5)
+    draws = [record("read_sensor", {"id": "t1"}, f"{dice.randint(20, 22)} C", t=30.0 * at) for at in range(400)]
+    assert Level.STOP not in {one.level for one in evaluate(draws) if one is not None}
+
+
+@pytest.mark.parametrize("key", ["request_id", "correlation_id", "trace_id", "idempotency_key", "X-Request-Id"])
+@pytest.mark.parametrize("answer", ["[]", "No results found.", '{"items": [], "total": 0}'])
+def test_an_id_of_the_request_asks_for_nothing_else(key: str, answer: str) -> None:
+    dice = random.Random(6)
+    found = levels(record("search", {"q": "refund", key: f"{dice.getrandbits(128):032x}"}, answer) for _ in range(12))
+    assert Level.STOP in found

@@ -484,3 +484,50 @@ def test_hand_offs_are_acknowledged_in_whatever_words() -> None:
         for at, step in enumerate(handed("reason", ["not ours"] * 20))
     ]
     assert "S" in outline(evaluate(steps))
+
+
+@pytest.mark.parametrize("key", ["reason", "task"])
+def test_drafts_and_remarks_are_work_wherever_they_stand(key: str) -> None:
+    """LlamaIndex hands over with a reason alone, and its acknowledgement repeats it."""
+    remarks = (
+        "Mention how many people depend on reefs for food and give a source.",
+        "Explain in plain words what happens to the animals when their partners leave.",
+        "This paragraph wants a diagram, fewer formulas and one example from daily life.",
+        "Say what managers could do about grazers instead of describing problems alone.",
+        "Tourism sounds one-sided: add benefits for villages, schools and guides.",
+        "Name projects that survived five years, honestly, with costs and failures.",
+        "Compare Belize briefly with Australia, Kenya and the Philippines.",
+        "Years are missing among your citations; shorten every closing sentence.",
+    )
+    texts = [text for pair in zip(DRAFTS, remarks, strict=True) for text in pair]
+    long = "Agent {} is now handling the request due to the following reason: {}.\nPlease continue with the current request."
+    steps = [
+        one._replace(result=long.format(one.tool_name[12:], text))
+        for one, text in zip(handed(key, texts), texts, strict=True)
+    ]
+    assert "S" not in outline(evaluate(steps))
+
+
+# --- visits for the questions of users ---------------------------------------------------------------------------
+
+
+def questions(count: int, *, traces: bool) -> list[StepRecord]:
+    """One agent that is asked something else each time, and finds nothing at its one look."""
+    return [
+        record(
+            "search_incidents", {"status": "open"}, "[]", "empty", agent="desk", run=f"desk:{at}", t=10.0 * at,
+            trace_id=f"{at if traces else 7:032x}", asked=f"?{at:016x}.0", batch=str(at),
+            usage=Usage(answers=1 if at else 0, asked=f"?{at:016x}.0"),
+        )
+        for at in range(count)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("traces", [True, False])
+def test_an_agent_that_finds_nothing_for_each_question_of_another_user_is_left_alone(traces: bool) -> None:
+    assert outline(evaluate(questions(30, traces=traces))).strip(".") == ""
+
+
+def test_an_agent_that_finds_nothing_for_one_question_is_nudged() -> None:
+    again = [one._replace(asked="?7.0", usage=Usage(answers=1, asked="?7.0")) for one in questions(30, traces=True)]
+    assert "N" in outline(evaluate(again))

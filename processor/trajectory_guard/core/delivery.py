@@ -8,7 +8,7 @@ names count everywhere: reasons have none, counters and clocks aside. Other new 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -137,7 +137,7 @@ def says_more(args: object, known: Sequence[int], participants: Collection[str])
     """Whether the arguments of a hand-over say what no hand-over before it said, and the memory after it.
 
     A figure or a name is more, and so are many new words, as those of a draft. Few may be one more way to pass the work
-    on, and of a reason nothing counts but the number of another thing.
+    on. Of a reason neither a name nor a figure counts, but for the number of another thing.
 
     Parameters:
         known: checksums of what was said before, the newest last; bounded by ``_KEPT_SAYINGS``.
@@ -151,23 +151,24 @@ def says_more(args: object, known: Sequence[int], participants: Collection[str])
     """
     before, said_now, more = frozenset(known), list[int](), False
     for key, text in args.items() if isinstance(args, dict) else ():
-        if not isinstance(text, str) or not text:
-            continue
-        said, is_reason = said_in(text), str(key).casefold().replace("_", "") in _REASONS
-        figures = said.figures
-        if checksum(said.template) in before:
-            figures = said_in(mask_text(text[:MAX_CHARS])).figures  # what moves in the same sentence may be a clock
-        if is_reason:
-            figures = frozenset([one for one in figures if _NUMBER_OF_THING.search(one)])
-        content = said.words - _SAYING_LITTLE - frozenset(participants)
-        words = [one for one in content if checksum(one) not in before]
-        many = len(words) >= max(_MANY_WORDS, len(content) // 2)
-        named = len(said.names.intersection(words))
-        more = more or any(checksum(one) not in before for one in figures)
-        more = more or (not is_reason and (named > 1 or ((named or many) and not _passes_on(text, participants))))
-        said_now += map(checksum, (said.template, *sorted(said.figures), *sorted(said.words)))
-    kept = dict.fromkeys([*known, *said_now])
-    return more, tuple(kept)[-_KEPT_SAYINGS:]
+        if isinstance(text, str) and text:
+            said, is_reason = said_in(text), str(key).casefold().replace("_", "") in _REASONS
+            more = more or _adds_to(before, text, said, participants, is_reason=is_reason)
+            said_now += map(checksum, (said.template, *sorted(said.figures), *sorted(said.words)))
+    return more, tuple(dict.fromkeys([*known, *said_now]))[-_KEPT_SAYINGS:]
+
+
+def _adds_to(before: Container[int], text: str, said: Said, participants: Collection[str], *, is_reason: bool) -> bool:
+    figures = said.figures
+    if checksum(said.template) in before:
+        figures = said_in(mask_text(text[:MAX_CHARS])).figures  # what moves in the same sentence may be a clock
+    if any(checksum(one) not in before for one in figures if not is_reason or _NUMBER_OF_THING.search(one)):
+        return True
+    content = said.words - _SAYING_LITTLE - frozenset(participants)
+    words = [one for one in content if checksum(one) not in before]
+    names = 0 if is_reason else len(said.names.intersection(words))
+    is_draft = len(words) >= max(_MANY_WORDS, len(content) // 2)
+    return names > 1 or ((is_draft or names > 0) and not _passes_on(text, participants))
 
 
 _REASONS: Final = frozenset(groups("tools")["reason"])

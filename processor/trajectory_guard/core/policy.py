@@ -243,7 +243,8 @@ def decide(
     if score < settings.nudge_threshold:
         level = Level.STOP if ladder.stopped else Level.OBSERVE
         return Decision(level, opened=opened)
-    in_vain = may_stop and insists and certainty is not Certainty.WAITING and not found[0].only_nudge
+    in_vain = may_stop and insists and certainty is not Certainty.WAITING
+    patience = 2 if found[0].only_nudge else 1  # what was asked for may be something else each time
     may_stop = may_stop and towards_stop and not found[0].only_nudge and score >= settings.stop_threshold
     if may_stop and not ladder.stopped and not ladder.nudge_undelivered:
         ladder.stopped = _stop_due(ladder, certainty, count, now, settings)
@@ -261,8 +262,8 @@ def decide(
         return Decision(Level.NUDGE, opened=opened)
     ladder_values = {**_ladder_values(ladder, certainty, count, now), "towards_stop": towards_stop}
     if in_vain:
-        given = [one for one in ladder.given_at if one > at - VAIN_WITHIN]
-        if _is_vain(len(given), at - given[0] if given else 0, settings):
+        given = [one for one in ladder.given_at if one > at - patience * VAIN_WITHIN]
+        if _is_vain(len(given) // patience, at - given[0] if given else 0, settings):
             ladder.stopped = True
             ladder_values |= {"given": len(given), "given_for": at - given[0]}
             return Decision(Level.STOP, stop_due=True, opened=opened, ladder_values=ladder_values)

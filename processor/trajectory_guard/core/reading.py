@@ -58,7 +58,7 @@ from trajectory_guard.core.volatile import (
     with_profile,
 )
 from trajectory_guard.core.weighing import weigh
-from trajectory_guard.core.written import figures_of, handed_over, was_written
+from trajectory_guard.core.written import figures_of, handed_over, was_written, without_request
 
 _KEPT_FIGURES: Final = 64
 _ANSWER_WORDS: Final = 3  # less than a short sentence is a value, or the prompt of a terminal
@@ -421,7 +421,7 @@ def _has_worked(state: TrajectoryState, run: Run, seen: Observation, previous: i
 
     Since the newest hand-over it is progress; since the same hand-over before it, it only excuses this one.
     """
-    if seen.outcome != SUCCESS or not is_brief(seen.step.result or ""):
+    if seen.outcome != SUCCESS or not is_brief(without_request(seen.step.result or "", seen.values)):
         return False
     state.note_handed_words(seen.step)
     seen.delivers = seen.progress = state.worked_at > state.handed_at

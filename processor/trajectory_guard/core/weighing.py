@@ -185,15 +185,15 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
         return Certainty.CERTAIN
     if seen.outcome == ERROR or seen.signature is not None:
         return _of_failure(seen, text, pause_s)
-    if seen.varies and is_brief(text):
-        return Certainty.WAITING  # a reading, a draw: each value came before, and nobody knows which is next
+    without_pause = pause_s + step.duration < scope.RETRY_PAUSE_S
+    if seen.varies and is_brief(text):  # a reading, a draw: each value came before, and nobody knows which is next
+        return Certainty.ACKNOWLEDGED if without_pause and seen.made >= _DONE_BY_NOW else Certainty.WAITING
     if seen.unclear:
         return Certainty.ACKNOWLEDGED  # the agents have said something new
     if is_handoff(step.tool_name) and (seen.idle or not seen.in_a_row):
         return Certainty.LIKELY  # the agents' own results do not show
     if step.duration >= _LEAST_WAIT_S and _has_waited(seen, text):
         return Certainty.WAITING
-    without_pause = pause_s + step.duration < scope.RETRY_PAUSE_S
     in_haste = without_pause and seen.repeats >= _CHANGED_BY_NOW
     if not step.stated and is_status_lookup(step.tool_name) and not in_haste:
         return Certainty.WAITING

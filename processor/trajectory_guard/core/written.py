@@ -60,6 +60,17 @@ def is_about_its_own(result: str, values: Sequence[str]) -> bool:
     return any(one[0] in result for one in ids)
 
 
+def without_request(result: str, values: Sequence[str]) -> str:
+    """A result without the texts of the request that it repeats, as an acknowledgement of a hand-off does."""
+    for value in values[:_MAX_IDS]:
+        if _MIN_REPEATED <= len(value) <= _MAX_WRITTEN_CHARS:
+            result = result.replace(value, "")
+    return result
+
+
+_MIN_REPEATED: Final = 20
+
+
 def names_its_host(result: str, values: Sequence[str]) -> bool:
     """Whether a result names the host, the device or the number of a document that the request names.
 

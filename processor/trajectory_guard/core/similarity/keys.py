@@ -124,7 +124,9 @@ def is_asked_by(tool: str, key: str, args: Mapping[str, object]) -> bool:
     if _noun(key) in plain:
         return True
     others = [(str(name), text_of(value)) for name, value in args.items() if not names_exchange(str(name))]
-    return not any(" " in text.strip() or (text and _noun(name) in plain) for name, text in others)
+    return not any(
+        " " in text.strip() or (text and (_noun(name) in plain or classify_key(name) == TEXT)) for name, text in others
+    )
 
 
 def _noun(key: str) -> str:
