@@ -77,6 +77,10 @@ def loops() -> dict[str, list[Any]]:
         "same_effect": [record("click", {"on": one}, PAGE) for one in ("buy", "pay", "next", "ok", "go", "more", "up")],
         "claims_done": [record("submit", {"answer": one}, "noted") for one in ("four", "five", "six", "seven", "one")],
         "only_thoughts": [record("think", {"thought": f"{way}, {'very ' * at}slowly"}, "ok") for at, way in enumerate("abcdefgh" * 8)],
+        "only_plans": [
+            record("update_plan", {"plan": [{"step": f"{way} {at}", "status": "pending"} for way in "ab"]}, "Plan updated")
+            for at in range(20)
+        ],
         "nothing_new": [
             record("go", {"way": way}, ROOM.format(at)) for way, at in zip(walk[1:], walk, strict=False)
         ],

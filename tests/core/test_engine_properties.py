@@ -275,7 +275,7 @@ def true_count(found: DetectionResult, steps: list[StepRecord]) -> int:
         return len({one.tool_args_hash for one in series})
     if found.rule == "claims_done":
         return sum(one.tool_name == "submit" for one in steps)
-    if found.rule == "only_thoughts":
+    if found.rule in ("only_thoughts", "only_plans"):
         return len(list(itertools.takewhile(lambda one: one.tool_name == newest.tool_name, reversed(steps))))
     if found.rule == "same_message":
         return [one.thought for one in steps if one.thought][-10:].count(newest.thought)
@@ -345,7 +345,7 @@ def test_counts_tools_and_quotations_are_true_of_the_steps_that_the_finding_name
         assert one_tool or found.rule not in ("same_call_same_result", "denied_again")
         if found.rule == "same_error" and not one_tool:  # then nothing but this error came, whatever was called
             assert {one.outcome_type for one in steps[found.first_step :]} == {step.outcome_type}
-        if found.rule not in ("claims_done", "only_thoughts", "same_message", "handoffs"):
+        if found.rule not in ("claims_done", "only_thoughts", "only_plans", "same_message", "handoffs"):
             assert {steps[at].result for at in found.steps} <= {step.result}
             assert {steps[at].outcome_type for at in found.steps} <= {step.outcome_type}
         # of the whole series; the first step is the first one that the run still remembers

@@ -112,6 +112,9 @@ def _sentences(main: DetectionResult, tool: str, ending: _Ending) -> tuple[str, 
     if main.rule == "only_thoughts":
         said = f"{main.count} thoughts in a row were written down, and nothing was done in between"
         return said, "I need a decision, or other instructions."
+    if main.rule == "only_plans":
+        said = f"the plan was written down {main.count} times in a row, and no step of it was done"
+        return said, "I need a decision, or other instructions."
     if main.loop_type == TYPE_VI and main.rule == "claims_done":
         return f"the work was declared done {main.count} times, and was not over", "Please say what is still missing."
     if main.loop_type == TYPE_VI:

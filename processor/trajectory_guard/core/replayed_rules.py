@@ -363,6 +363,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "never_works": Rule(None, _at_least("failures")),
     "same_message": Rule(None, _at_least("messages")),
     "only_thoughts": Rule(None, _at_least("thoughts")),
+    "only_plans": Rule(None, _at_least("plans", rows=False)),
     "claims_done": Rule(None, _at_least("claims")),
     "handoffs": Rule(None, _handoffs),
     NOTHING_NEW_SAID: Rule(_anything, _anything),

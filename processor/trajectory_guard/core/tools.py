@@ -140,8 +140,8 @@ def is_waiting(tool: str, args: object) -> bool:
     """
     if not _WAITING.isdisjoint(_words(tool)[:1]) or (isinstance(args, dict) and _sends_nothing(args)):
         return True
-    texts = [one[:_MAX_CODE_CHARS] for one in _values(args) if isinstance(one, str)]
-    return any(_WAIT_COMMAND.match(one) is not None or ('""' in one and _SENDS_NOTHING.search(one)) for one in texts)
+    texts = [one[:200] for one in _values(args) if isinstance(one, str)]
+    return any(_WAIT_COMMAND.match(one) or ('""' in one and _WAIT_IN_CODE.search(one)) for one in texts)
 
 
 def _sends_nothing(args: dict[Any, Any]) -> bool:
@@ -173,11 +173,9 @@ def asks_to_wait(args: object) -> bool:
 
 
 _WAIT_COMMAND: Final = re.compile(r"\A\s{0,40}(?:sleep|wait)\s+[\d.$%-]", re.IGNORECASE)
-_MAX_CODE_CHARS: Final = 200
-_SENDS_NOTHING: Final = re.compile(
+_WAIT_IN_CODE: Final = re.compile(  # write_stdin({session_id: 7, chars: ""})
     r"(?:session|process|shell|terminal)\w{0,8}\W{1,4}\w{1,40}\W{1,4}(?:chars|data|input|keys|stdin|text)\W{1,3}\"\""
 )
-"""Code that calls a tool which hands an empty text to a session: ``write_stdin({session_id: 7, chars: ""})``."""
 
 
 _CURSOR: Final = frozenset(_PURPOSES["cursor"])
@@ -499,5 +497,4 @@ def is_path(value: str) -> bool:
     return is_name or "/" in value or "\\" in value
 
 
-_MAX_PATH_CHARS: Final = 512
-_MAX_ENDING_CHARS: Final = 8
+_MAX_PATH_CHARS, _MAX_ENDING_CHARS = 512, 8

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from trajectory_guard.core.detectors.base import REPEATED, SERIES, SPOKEN, TYPE_VI, DetectionResult, Detector
+from trajectory_guard.core.detectors.base import SERIES, SPOKEN, TYPE_VI, DetectionResult, Detector
 from trajectory_guard.core.fingerprints import checksum
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import is_brief
@@ -45,7 +45,7 @@ class Thinking(Detector):
     rules: ClassVar[tuple[str, ...]] = ("only_thoughts", "only_plans")
     loop_type: ClassVar[str] = TYPE_VI
     weight: ClassVar[float] = 2.0
-    asked_at: ClassVar[int] = SPOKEN | SERIES | REPEATED
+    asked_at: ClassVar[int] = SPOKEN | SERIES
     advice: ClassVar[tuple[str, ...]] = (
         "A further thought changes nothing: do the first thing that can be done now.",
         "If nothing is left to do, or if something is missing, say so to the user in plain text.",
@@ -79,10 +79,10 @@ class Thinking(Detector):
         )  # fmt: skip
 
     def _plans(self, seen: Observation) -> DetectionResult | None:
-        states = states_of_plan(seen.step.args)
-        if not states or seen.outcome == ERROR or not is_brief(seen.step.result or ""):
+        run, states = seen.same_results, states_of_plan(seen.step.args)
+        if not states or seen.outcome == ERROR or len(run.tools) > 1 or not is_brief(seen.step.result or ""):
             return None
-        in_a_row, new = seen.index - self.plan == 1, states not in self.states
+        in_a_row, new = run.first <= self.plan, states not in self.states
         if new:
             self.states = (*self.states[1 - _KEPT_STATES :], states)
         self.plans = _UNSEEN_PLANS if new or not in_a_row else self.plans + (not seen.same_batch)
