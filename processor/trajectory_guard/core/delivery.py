@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Container, Iterable, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Final, NamedTuple
 
 from trajectory_guard.core.fingerprints import checksum
@@ -150,7 +151,7 @@ def says_more(args: object, known: Sequence[int], participants: Collection[str])
     False
     """
     before, said_now, more = frozenset(known), list[int](), False
-    for key, text in args.items() if isinstance(args, dict) else ():
+    for key, text in islice(args.items(), _MAX_ARGUMENTS) if isinstance(args, dict) else ():
         if isinstance(text, str) and text:
             said, is_reason = said_in(text), str(key).casefold().replace("_", "") in _REASONS
             more = more or _adds_to(before, text, said, participants, is_reason=is_reason)
@@ -175,6 +176,7 @@ _REASONS: Final = frozenset(groups("tools")["reason"])
 _NUMBER_OF_THING: Final = re.compile(r"\d{3}")
 _MANY_WORDS: Final = 6
 _KEPT_SAYINGS: Final = 256
+_MAX_ARGUMENTS: Final = 16
 
 
 def _fresh(text: str, earlier: Iterable[str], participants: Collection[str]) -> _Fresh:

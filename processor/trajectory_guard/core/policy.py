@@ -10,7 +10,8 @@ pure functions of their arguments.
 - *waiting*: a nudge at the threshold, and again when the count has doubled; never a stop, unless ``max_polls`` or
   ``max_wait_s`` is set.
 - *nudges in vain*: when a further nudge is due, and ``max_nudges`` were given in the newest ``VAIN_WITHIN`` steps, the
-  first of them ``VAIN_FOR`` steps ago or more, the run is stopped instead, whatever the rules. Waits do not count.
+  first of them ``VAIN_FOR`` steps ago or more, the run is stopped instead, whatever the rules. Waits do not count. If
+  the finding leads to nudges only, because what was asked for may be something else, both numbers are doubled.
 
 A step of progress resets the ladder, and not the count of nudges in vain: what an agent tries between them is progress.
 Where a loop goes on around such pieces of work, the next nudge is due after four times ``renudge`` further findings.
@@ -144,7 +145,7 @@ class Ladder(Plain):
         recovered_from, recovered_at: index of the first step of the loop that the run recovered from last, and its
             repeats at the nudge; -1 and 0 before the first.
         given_at: indices of the steps at which nudges became due, in whatever episode: the first and the newest of
-            those within ``VAIN_WITHIN`` steps, those of waits aside.
+            those within twice ``VAIN_WITHIN`` steps, those of waits aside.
     """
 
     __slots__ = (

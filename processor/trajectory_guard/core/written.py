@@ -72,7 +72,7 @@ _MIN_REPEATED: Final = 20
 
 
 def names_its_host(result: str, values: Sequence[str]) -> bool:
-    """Whether a result names the host, the device or the number of a document that the request names.
+    """Whether a result names the host that the request names: an address, or a name, with dots and a digit.
 
     >>> names_its_host("Report for 10.20.31.21: up", ("10.20.31.21", "-sV")), names_its_host("12 rows", ("12",))
     (True, False)

@@ -20,6 +20,7 @@ _KEPT_STATES: Final = 16
 _UNSEEN_PLANS: Final = 3
 """A series shows at its third call only."""
 _LEAST_STATES: Final = 2
+_MAX_STATES: Final = 200
 _MAX_STATE_CHARS: Final = 32
 _STATE_KEYS: Final = ("status", "state", "completed", "done")
 """Keys of the steps of a plan that say how far each is, in the tools of coding agents."""
@@ -127,11 +128,10 @@ def states_of_plan(args: Any) -> int:
     >>> states_of_plan({"rows": [{"name": "a"}, {"name": "b"}]})
     0
     """
-    values = args.values() if isinstance(args, dict) else ()
-    for steps in values:
-        if not isinstance(steps, list) or len(steps) < _LEAST_STATES or not all(isinstance(one, dict) for one in steps):
+    for steps in args.values() if isinstance(args, dict) else ():
+        if not isinstance(steps, list) or not _LEAST_STATES <= len(steps) <= _MAX_STATES:
             continue
-        for key in _STATE_KEYS:
+        for key in _STATE_KEYS if all(isinstance(one, dict) for one in steps) else ():
             if all(key in one for one in steps):
                 states = Counter(str(one[key])[:_MAX_STATE_CHARS] for one in steps).most_common()
                 return checksum(repr(sorted(states[1:])))
