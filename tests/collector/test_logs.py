@@ -115,7 +115,7 @@ def test_kinds_are_distinguished_and_their_memory_is_bounded(lines: Lines) -> No
 def test_spans_that_cannot_be_read_are_logged_once_a_minute(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault that every span meets would else write a traceback for each."""
 
-    def fails(*_: Any) -> None:
+    def fails(*_: Any, **__: Any) -> None:
         raise TypeError("unhashable type: 'list'")
 
     monkeypatch.setattr(identification, "read_known_step", fails)

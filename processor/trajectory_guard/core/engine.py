@@ -19,7 +19,7 @@ from trajectory_guard.core.reading import Reader
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.similarity.cascade import Settle
-from trajectory_guard.core.state import Before, TrajectoryState
+from trajectory_guard.core.state import MAX_RUNS, Before, TrajectoryState
 from trajectory_guard.core.steps import (
     INTERRUPTED,
     Certainty,
@@ -385,7 +385,7 @@ class Engine:
             denied = state.denied  # the reader has cleared it already, and may have entered this step
             state.begin_turn(instance, turn)
             state.denied = denied
-        if state.current != run.label or not run.index or state.is_crowded:  # without steps: new, or in another's place
+        if state.current != run.label or not run.index or len(state.runs) > MAX_RUNS:  # no steps: a new one
             state.restarts += state.enter_run(run) not in (None, run)
             state.current = run.label
         if step.trace_id is not None:

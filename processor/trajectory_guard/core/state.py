@@ -106,11 +106,6 @@ class TrajectoryState:
         return self.runs.get(self.current)
 
     @property
-    def is_crowded(self) -> bool:
-        """Whether more runs are remembered than those that stay when they are no longer busy."""
-        return len(self.runs) > MAX_RUNS
-
-    @property
     def score(self) -> float:
         """Score of the run that acted last, in [0, max_score]."""
         run = self.run
@@ -236,7 +231,7 @@ class TrajectoryState:
         """
         before = self.runs.pop(run.label, None)
         self.runs[run.label] = run
-        while self.is_crowded:
+        while len(self.runs) > MAX_RUNS:
             evicted = next(iter(self.runs))
             if self._is_busy(evicted):
                 if len(self.runs) <= MAX_BUSY_RUNS:

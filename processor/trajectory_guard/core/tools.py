@@ -140,8 +140,8 @@ def is_waiting(tool: str, args: object) -> bool:
     """
     if not _WAITING.isdisjoint(_words(tool)[:1]) or (isinstance(args, dict) and _sends_nothing(args)):
         return True
-    texts = [one[:200] for one in _values(args) if isinstance(one, str)]
-    return any(_WAIT_COMMAND.match(one) or ('""' in one and _WAIT_IN_CODE.search(one)) for one in texts)
+    return bool([one for one in _values(args) if one.__class__ is str and (
+        _WAIT_COMMAND.match(one[:80]) or ('""' in one[:200] and _WAIT_IN_CODE.search(one[:200])))])  # fmt: skip
 
 
 def _sends_nothing(args: dict[Any, Any]) -> bool:

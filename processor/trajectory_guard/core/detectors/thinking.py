@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from trajectory_guard.core.detectors.base import SERIES, SPOKEN, TYPE_VI, DetectionResult, Detector
+from trajectory_guard.core.detectors.base import SERIES, SPOKEN, TYPE_VI, DetectionResult, Detector, signs_of
 from trajectory_guard.core.fingerprints import checksum
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import is_brief
@@ -63,8 +63,13 @@ class Thinking(Detector):
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Count thoughts, of which each follows the one before it at once."""
+        args = seen.step.args
+        if args.__class__ is dict:
+            for steps in args.values():
+                if steps.__class__ is list:
+                    return self._plans(seen, steps)
         if not only_thinks(seen.name):
-            return self._plans(seen)  # the next thought does not follow the one before it
+            return None  # the next thought does not follow the one before it
         if seen.outcome == ERROR or (seen.progress and not seen.echo and self.count):
             self.count, self.newest = 0, ()
             return None
@@ -79,8 +84,8 @@ class Thinking(Detector):
             steps=self.newest, varied=True, calls=self.count,
         )  # fmt: skip
 
-    def _plans(self, seen: Observation) -> DetectionResult | None:
-        run, states = seen.same_results, states_of_plan(seen.step.args)
+    def _plans(self, seen: Observation, steps: list[Any]) -> DetectionResult | None:
+        run, states = seen.same_results, states_of_plan(steps) if signs_of(seen) & SERIES else 0
         if not states or seen.outcome == ERROR or len(run.tools) > 1 or not is_brief(seen.step.result or ""):
             return None
         in_a_row, new = run.first <= self.plan, states not in self.states
@@ -114,25 +119,22 @@ class Thinking(Detector):
         self.plan, self.plans, self.states = data[3], data[4], tuple(data[5])
 
 
-def states_of_plan(args: Any) -> int:
-    """A checksum of how far the steps of a plan are, without the most frequent state; 0 if the call hands over none.
+def states_of_plan(steps: list[Any]) -> int:
+    """A checksum of how far the steps of a plan are, without the most frequent state; 0 if a list is no plan.
 
     A plan is a list of objects that all have a state. A step that is added, with the state that most have, changes
     nothing.
 
     >>> todo, done = {"content": "a", "status": "pending"}, {"content": "b", "status": "completed"}
-    >>> states_of_plan({"todos": [todo, todo]}) == states_of_plan({"todos": [todo, todo, todo]}) != 0
+    >>> states_of_plan([todo, todo]) == states_of_plan([todo, todo, todo]) != 0
     True
-    >>> states_of_plan({"todos": [todo, todo, done]}) in (states_of_plan({"todos": [todo, todo]}), 0)
-    False
-    >>> states_of_plan({"rows": [{"name": "a"}, {"name": "b"}]})
-    0
+    >>> states_of_plan([todo, todo, done]) in (states_of_plan([todo, todo]), 0), states_of_plan([{"name": "a"}] * 2)
+    (False, 0)
     """
-    for steps in args.values() if isinstance(args, dict) else ():
-        if not isinstance(steps, list) or not _LEAST_STATES <= len(steps) <= _MAX_STATES:
-            continue
-        for key in _STATE_KEYS if all(isinstance(one, dict) for one in steps) else ():
-            if all(key in one for one in steps):
-                states = Counter(str(one[key])[:_MAX_STATE_CHARS] for one in steps).most_common()
-                return checksum(repr(sorted(states[1:])))
+    if not _LEAST_STATES <= len(steps) <= _MAX_STATES or not all(isinstance(one, dict) for one in steps):
+        return 0
+    for key in _STATE_KEYS:
+        if all(key in one for one in steps):
+            states = Counter(str(one[key])[:_MAX_STATE_CHARS] for one in steps).most_common()
+            return checksum(repr(sorted(states[1:])))
     return 0
