@@ -23,10 +23,10 @@ settings.register_profile(
     derandomize=True,
     database=None,
     deadline=None,
-    max_examples=30,
+    max_examples=20,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-# ``make test-nightly`` runs every property with these, so the fast part needs no more than a few.
+# ``make test-nightly`` runs every property with these, so the fast part needs no more than twenty.
 settings.register_profile("thorough", settings.get_profile("repeatable"), max_examples=120)
 settings.load_profile("repeatable")
 
