@@ -12,7 +12,7 @@ from trajectory_guard.core.detectors import PingPong
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import MAX_BUSY_RUNS
-from trajectory_guard.core.steps import StepRecord, Usage
+from trajectory_guard.core.steps import Evidence, StepRecord, Usage
 
 RELAY = (("writer", "ask_critic"), ("critic", "ask_writer"))
 
@@ -531,3 +531,18 @@ def test_an_agent_that_finds_nothing_for_each_question_of_another_user_is_left_a
 def test_an_agent_that_finds_nothing_for_one_question_is_nudged() -> None:
     again = [one._replace(asked="?7.0", usage=Usage(answers=1, asked="?7.0")) for one in questions(30, traces=True)]
     assert "N" in outline(evaluate(again))
+
+
+def test_hand_offs_of_which_nothing_is_recorded_but_the_agents_are_nudged_and_stopped_very_late() -> None:
+    """As those of the OpenAI Agents SDK: each may have given another piece of work."""
+    steps = [
+        record(
+            "handoff", {"to_agent": ("billing", "triage")[at % 2]}, None, agent=("triage", "billing")[at % 2], t=1.0 + at,
+            evidence=Evidence.NO_RESULT, batch=str(at),
+        )
+        for at in range(400)
+    ]  # fmt: skip
+    found = outline(evaluate(steps))
+    assert "N" in found[:12]
+    assert "S" not in found[:64]
+    assert "S" in found

@@ -74,8 +74,9 @@ class Operations(Protocol):
         """Move an item to another trajectory; None: remove it, since it is no step of its own."""
 
     def refresh(self, item: Item) -> None:
-        """The agent or the run of a step, or the agent of a model call, is known now: what followed from the item is no
-        longer valid."""
+        """The agent, the run or the model turn of a step, or the agent of a model call, is known now.
+
+        What followed from the item is no longer valid."""
 
     def rename(self, former: Key, key: Key) -> None:
         """The conversation of a trace is known now: what its trajectory has compacted continues under that name. The

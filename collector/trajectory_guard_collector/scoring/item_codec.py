@@ -182,14 +182,14 @@ def _kind(value: str | None) -> EventKind | None:
 
 
 def plain_identity(step: StepRecord) -> list[Any]:
-    """The part of a step that may become known later: trajectory, agent and run."""
-    return [step.trajectory_id, step.agent_id, step.run]
+    """The part of a step that may become known later: trajectory, agent, run and model turn."""
+    return [step.trajectory_id, step.agent_id, step.run, step.batch]
 
 
 def with_identity(step: StepRecord, plain: list[Any]) -> StepRecord:
     """The step with what ``plain_identity`` returned."""
-    trajectory, agent, run = plain
-    return step._replace(trajectory_id=trajectory, agent_id=agent, run=run)
+    trajectory, agent, run, batch = plain
+    return step._replace(trajectory_id=trajectory, agent_id=agent, run=run, batch=batch)
 
 
 _FIELDS: Final = StepRecord._fields

@@ -17,7 +17,7 @@ from trajectory_guard.core.detectors.insanity import only_says_done
 from trajectory_guard.core.fingerprints import digest64, text_bytes, text_digest
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import is_acknowledgement
-from trajectory_guard.core.steps import EMPTY, Certainty, StepRecord, weakest
+from trajectory_guard.core.steps import EMPTY, Certainty, Evidence, StepRecord, weakest
 from trajectory_guard.core.text import clip_middle
 from trajectory_guard.core.tools import is_handoff, receiver_of
 
@@ -277,6 +277,7 @@ class HandOffs(Detector):
         return self.found(
             seen, 1.0, "handoffs", certainty, count=(run + period) // period, first_step=steps[0], steps=steps,
             names=names, period=period, varied=True, at_least=run + 2 * period > self._KEPT,
+            only_nudge=seen.step.evidence is not Evidence.FULL,  # each may have given another piece of work
         )  # fmt: skip
 
     @classmethod
