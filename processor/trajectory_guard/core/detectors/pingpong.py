@@ -24,6 +24,8 @@ from trajectory_guard.core.tools import is_handoff, receiver_of
 MAX_PERIOD: Final = 6
 _LAPS: Final = 3
 _HANDOFF_LAPS: Final = 3
+_UNRECORDED: Final = 96
+"""So many hand-offs in a row may each give another piece of work, where nobody sees what they give."""
 _SPOKEN_VISITS: Final = 64
 """So many visits may repeat while agents write answers in between: what they look up is the same for each new draft."""
 _SPOKEN_LAPS: Final = 8
@@ -224,12 +226,13 @@ class HandOffs(Detector):
     )
     recommendation: ClassVar[str] = PingPong.recommendation
     thresholds: ClassVar[Mapping[str, int]] = {"laps": _HANDOFF_LAPS}
-    __slots__ = ("agent", "agents", "named", "symbols")
+    __slots__ = ("agent", "agents", "in_a_row", "named", "symbols")
     _KEPT: ClassVar[int] = 16
 
     def __init__(self) -> None:
         self.symbols: tuple[str, ...] = ()
         self.agents: tuple[tuple[int, str], ...] = ()
+        self.in_a_row = 0  # length of the series, of which the newest are kept
         self.agent = ""  # of the last step
         self.named: tuple[str, ...] = ()  # digests of the short texts that it was given, where there are several agents
 
@@ -258,6 +261,7 @@ class HandOffs(Detector):
         symbol = digest64(text_bytes(f"{seen.tool}\0{agent}\0{receiver}\0{brought}"))
         if self.agents and self.agents[-1][0] < seen.segment:
             self.symbols, self.agents = (), ()  # another user turn may have begun: who works at it is decided anew
+        self.in_a_row = self.in_a_row + 1 if self.symbols else 1
         self.symbols = (*self.symbols[1 - self._KEPT :], symbol.hex())
         self.agents = (*self.agents[1 - self._KEPT :], (seen.index, agent or receiver or seen.step.tool_name))
         for period in (2, 3, 4):
@@ -277,7 +281,7 @@ class HandOffs(Detector):
         return self.found(
             seen, 1.0, "handoffs", certainty, count=(run + period) // period, first_step=steps[0], steps=steps,
             names=names, period=period, varied=True, at_least=run + 2 * period > self._KEPT,
-            only_nudge=seen.step.evidence is not Evidence.FULL,  # each may have given another piece of work
+            only_nudge=seen.step.evidence is not Evidence.FULL and self.in_a_row < _UNRECORDED,
         )  # fmt: skip
 
     @classmethod
@@ -291,12 +295,12 @@ class HandOffs(Detector):
         """The series."""
         if not (self.symbols or self.agent or self.named):
             return None
-        return [self.symbols, self.agents, self.named, self.agent]
+        return [self.symbols, self.agents, self.named, self.agent, self.in_a_row]
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
         self.symbols, self.agents = tuple(data[0]), tuple((at, name) for at, name in data[1])
-        self.named, self.agent = tuple(data[2]), data[3]
+        self.named, self.agent, self.in_a_row = tuple(data[2]), data[3], data[4]
 
 
 @lru_cache(maxsize=1024)
