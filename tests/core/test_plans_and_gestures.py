@@ -74,6 +74,19 @@ def test_a_gesture_of_each_piece_of_work_is_left_alone(answer: str) -> None:
     assert outline(evaluate(steps)).strip(".") == ""
 
 
+def test_the_certificate_of_a_gesture_has_the_pace_that_was_asked_for() -> None:
+    steps = []
+    for at in range(40):
+        steps.append(record("aspirate", {"volume": 50}, "ok", t=8.0 * at))
+        steps.append(record("dispense", {"well": f"W{at}x"}, "ok", t=8.0 * at + 4))
+    found = next(one for one in evaluate(steps) if one is not None and one.nudge)
+    assert found.certificate is not None
+    facts, thresholds = found.certificate.facts, found.certificate.parameters["thresholds"]
+    needed = thresholds["after_work"] * facts["loop"]["pace"]
+    assert needed <= facts["count"] < needed + 1
+    assert found.certificate.verify().holds
+
+
 def scanned(hosts: Sequence[str], dice: random.Random) -> list[StepRecord]:
     report = "Scan report for {}\nHost is up ({}s latency).\n98 closed ports\n22/tcp open ssh\n443/tcp open https\nDone in {} s"
     return [

@@ -76,7 +76,7 @@ class Operations(Protocol):
     def refresh(self, item: Item) -> None:
         """The agent, the run or the model turn of a step, or the agent of a model call, is known now.
 
-        What followed from the item is no longer valid."""
+        All that followed from the item is no longer valid."""
 
     def rename(self, former: Key, key: Key) -> None:
         """The conversation of a trace is known now: what its trajectory has compacted continues under that name. The

@@ -376,7 +376,8 @@ def _repeats(found: DetectionResult, seen: Observation, rows: list[Row], unknown
     worked = seen.new_calls_since_repeat and not seen.others_progress
     if found.rule == "recurring_result":
         return _loop(rows, earlier, pace=seen.pace, empty=seen.outcome == EMPTY)
-    return _loop(rows, earlier, pace=seen.pace, worked=worked, part_of_work=seen.belongs_to_work)
+    pace = seen.pace_after_work if worked else seen.pace
+    return _loop(rows, earlier, pace=pace, worked=worked, part_of_work=seen.belongs_to_work)
 
 
 def _one_state(found: DetectionResult, seen: Observation, rows: list[Row], unknown: int) -> dict[str, Any]:

@@ -160,9 +160,7 @@ def says_more(args: object, known: Sequence[int], participants: Collection[str])
 
 
 def _adds_to(before: Container[int], text: str, said: Said, participants: Collection[str], *, is_reason: bool) -> bool:
-    figures = said.figures
-    if checksum(said.template) in before:
-        figures = said_in(mask_text(text[:MAX_CHARS])).figures  # what moves in the same sentence may be a clock
+    figures = _figures_in(text, said, repeats=checksum(said.template) in before)
     if any(checksum(one) not in before for one in figures if not is_reason or _NUMBER_OF_THING.search(one)):
         return True
     content = said.words - _SAYING_LITTLE - frozenset(participants)
@@ -185,15 +183,18 @@ def _fresh(text: str, earlier: Iterable[str], participants: Collection[str]) -> 
         return _NOTHING_FRESH
     said, before = said_in(text), [said_in(one) for one in earlier]
     known = frozenset().union(participants, *(one.words for one in before))
-    figures = said.figures
-    if any(one.template == said.template for one in before):
-        figures = said_in(mask_text(text[:MAX_CHARS])).figures  # what moves in the same sentence may be a clock
+    figures = _figures_in(text, said, repeats=any(one.template == said.template for one in before))
     figures = figures.difference(*(one.figures for one in before))
     counted = {number + 1 for one in [one for one in before if one.integers][-3:] for number in one.integers.values()}
     facts = any(said.integers.get(one) not in counted for one in figures)
     content = said.words - known - _SAYING_LITTLE
     has_words = any(len(word) > 2 or width(word) > len(word) for word in content)
     return _Fresh(facts, bool(said.names - known), has_words, bool(figures))
+
+
+def _figures_in(text: str, said: Said, *, repeats: bool) -> frozenset[str]:
+    """The figures of a text; of one that repeats a sentence, without those that may be a clock."""
+    return said_in(mask_text(text[:MAX_CHARS])).figures if repeats else said.figures
 
 
 def _passes_on(text: str, participants: Collection[str]) -> bool:

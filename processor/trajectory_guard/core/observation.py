@@ -394,6 +394,17 @@ class Observation:
         """As ``pace``, for rules over changing calls."""
         return self.pace if self.certainty is Certainty.WAITING else 1.0
 
+    @property
+    def pace_after_work(self) -> float:
+        """The pace of a repeat after new calls: doubled for a gesture of each piece of work.
+
+        Such a call acts, other actions came in between, and its answer says no more than that it was done: it holds no
+        id of what was made.
+        """
+        text = self.step.result or ""
+        is_gesture = self.acted_since_repeat and self.acts and is_acknowledgement(text)
+        return 2 * self.pace if is_gesture and not any(map(str.isdigit, text)) else self.pace
+
     def pace_of(self, certainty: Certainty) -> float:
         """Factor on the number of repeats that evidence of this strength requires."""
         return self.waiting_pace if certainty is Certainty.WAITING else float(PACE[certainty])

@@ -87,9 +87,7 @@ class Stutter(Detector):
         new_calls = seen.new_calls_since_repeat and not seen.others_progress
         after_work = _PART_OF_WORK if seen.belongs_to_work else _CERTAIN_AFTER_WORK
         base = after_work if new_calls else _CERTAIN_AT
-        needed = base * seen.pace
-        if new_calls and seen.acted_since_repeat and seen.acts and _names_nothing(seen.step.result or ""):
-            needed = 2 * needed  # a gesture of each piece of work
+        needed = base * (seen.pace_after_work if new_calls else seen.pace)
         confidence = 1.0 if seen.repeats >= needed else 0.5 if seen.repeats >= needed - 1 else 0.0
         return self.found(
             seen, confidence, "same_call_same_result",
@@ -116,11 +114,6 @@ def _may_suffice(seen: Observation) -> bool:
     if seen.outcome == EMPTY:
         return seen.acted_since_repeat and not seen.step.args
     return seen.new_work_since_repeat or seen.acted_since_repeat or not seen.describes_state
-
-
-def _names_nothing(result: str) -> bool:
-    """Whether a result only says that something was done, and not of which thing: no id of what was made."""
-    return is_acknowledgement(result) and not any(map(str.isdigit, result))
 
 
 def _made(found: DetectionResult, answer: str, among: str = "") -> str:
