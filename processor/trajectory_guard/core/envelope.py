@@ -18,6 +18,7 @@ from trajectory_guard.core.text_bounds import (
     with_digests,
     without_exact_digest,
 )
+from trajectory_guard.core.wrappers import content_of, output_of, without_exchange, without_frame
 
 _OUTPUT: Final = "utput"
 _MARK: Final = "utput:"
@@ -163,9 +164,11 @@ def readable(step: StepRecord) -> StepRecord:
     result = step.result
     if result is None:
         return step
-    plain = without_header(result)
-    if plain[:1] == "{" and "tatus" in plain[:_EXCHANGE_CHARS]:
-        plain = body_of(plain)
+    plain = without_header(without_frame(result))
+    if plain[:1] == "{":
+        plain = content_of(without_exchange(output_of(plain), step.args))
+        if "tatus" in plain[:_EXCHANGE_CHARS]:
+            plain = body_of(plain)
     if plain is not result and not step.stated and step.state_snapshot_hash is not None:
         step = step._replace(state_snapshot_hash=result_hash(step.outcome_type, plain))  # the header has a duration
     if len(plain) >= MIN_CHARS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from trajectory_guard.core.envelope import says_no
 from trajectory_guard.core.error_text import answer_in, names_asked_for, raises
@@ -28,7 +28,14 @@ from trajectory_guard.core.result_text import (
 )
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS, StepRecord
 from trajectory_guard.core.text import both_ends
-from trajectory_guard.core.tools import is_communication, is_status_lookup, is_waiting, makes_something, returns_content
+from trajectory_guard.core.tools import (
+    is_communication,
+    is_lookup,
+    is_status_lookup,
+    is_waiting,
+    makes_something,
+    returns_content,
+)
 from trajectory_guard.core.transient import is_transient
 
 UNSTATED: Final = "?"
@@ -52,7 +59,7 @@ def read_outcome(seen: Observation, *, by_guard: bool) -> None:
             seen.signature = UNSTATED
     elif step.outcome_type == SUCCESS and result is not None:
         is_object = result[:1] == "{"
-        if len(result) <= MAX_EMPTY_CHARS and is_empty_result(result):
+        if len(result) <= MAX_EMPTY_CHARS and is_empty_result(result) and not (is_object and _says_done(step, result)):
             seen.outcome = EMPTY
         elif is_object and (states_failure(result) or (_is_undone(result) and _brings_about(step))):
             seen.outcome, seen.signature = ERROR, signature_of(seen)
@@ -60,6 +67,31 @@ def read_outcome(seen: Observation, *, by_guard: bool) -> None:
             seen.outcome, seen.signature, seen.killed = ERROR, error_signature(limit, None), True
     if seen.outcome == EMPTY and seen.result and not step.stated:
         seen.result = _NOTHING  # in whatever words, and beside whatever date
+
+
+def _says_done(step: StepRecord, result: str) -> bool:
+    """Whether an action is answered with an envelope that says that it went well, around nothing."""
+    return not is_lookup(step.tool_name) and _states_success(object_in(result))
+
+
+def _states_success(members: dict[str, Any]) -> bool:
+    if members.get("jsonrpc"):
+        return "error" not in members
+    empty = [item for key, item in members.items() if str(key).lower() in _CONTENTS and not item]
+    return bool(empty) and any(
+        (item is True and name in _WENT_WELL)
+        or (item is False and name in _FAILED)
+        or (name == "status" and item in _WELL)
+        or (name == "code" and item in _CODES)
+        for name, item in ((str(key).lower(), item) for key, item in members.items())
+    )
+
+
+_CONTENTS: Final = frozenset(("content", "data", "output", "result"))
+_WENT_WELL: Final = frozenset(("ok", "success", "successful", "succeeded"))
+_FAILED: Final = frozenset(("iserror", "is_error"))
+_WELL: Final = ("success", "ok", "OK")
+_CODES: Final = (0, 200, "0", "200")
 
 
 def _brings_about(step: StepRecord) -> bool:

@@ -345,8 +345,8 @@ def _kind(match: re.Match[str]) -> str:
 
 _VOLATILE_KEY: Final = re.compile(
     r"""^(?:.*[_-])?(?:ts|timestamp|clock|now|duration|elapsed|took|latency|uptime|runtime|ms|millis|pid|tid|uuid|guid
-    |nonce|etag|seq|sequence|attempts?|retry|retries|retry_count|retry_after|request|trace|span|session|correlation
-    |rss|ttl|random|time|age|idle)(?:_(?:s|secs?|seconds?|ms|millis|us|ns|mins?|minutes?|h|hours?))?$
+    |nonce|etag|seq|sequence|(?:attempts?|try|tries|retry|retries|restarts?)(?:_(?:no|num|number|count))?|retry_after
+    |request|trace|span|session|correlation|resource_version|observed_generation|rss|ttl|random|time|age|idle)(?:_(?:s|secs?|seconds?|ms|millis|us|ns|mins?|minutes?|h|hours?))?$
     |^.*(?:_at|_ts|_ms|_time|timestamp|_id_trace|(?:duration|elapsed)ms|(?:request|response)_?ref|_pid|[cx]srf|jwt
     |(?:request|trace|span|session|message|correlation)_?id|(?:access|refresh|id|[cx]srf|session|auth|bearer|upload)_?token
     |rate[_-]?limits?(?:[_-](?:limit|remaining|reset|used))?|мс|мсек|毫秒|ミリ秒|밀리초|(?:耗时|用时|処理時間|소요_?시간

@@ -136,6 +136,8 @@ _EMPTY_PHRASE: Final = re.compile(
     r"|^empty set(?:, \d{1,9} warnings?)?(?: \([\d.]{1,12} sec\))?\W*$|^empty dataframe(?: columns:|\W*$)",
     re.IGNORECASE,
 )
+_ASIDE: Final = re.compile(r"(?<=[.!\w]) ?(?:\([^()]{1,60}\)|\[[^\[\]]{1,60}\])\W{0,3}\Z")
+"""A remark in brackets behind the answer: how long it took, how many queries are left."""
 _WRAPPING: Final = ("result", "output")
 """Keys under which Gemini's clients send an answer that is no object."""
 _RESULT_KEYS: Final = (
@@ -182,7 +184,7 @@ def is_empty_result(result: str) -> bool:
             return False
         return _is_empty_wrapper(result) if result[:1] == "{" else _TABLE_WITHOUT_ROWS.match(result) is not None
     text = " ".join(result.split())
-    if text.lower() in _EMPTY_TEXTS or _EMPTY_PHRASE.match(text):
+    if text.lower() in _EMPTY_TEXTS or _EMPTY_PHRASE.match(_ASIDE.sub("", text)):
         return True
     return _is_empty_wrapper(text) if text[:1] == "{" else _TABLE_WITHOUT_ROWS.match(result) is not None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from trajectory_guard.core.essentials import essential
 from trajectory_guard.core.fingerprints import Symbol, args_hash
 from trajectory_guard.core.observation import call_symbol
 from trajectory_guard.core.run import Run
@@ -67,7 +68,7 @@ def recall(
 
 def _newest(run: Run, tool: str, args: Any) -> tuple[Symbol, int] | None:
     """The call, by whichever agent made it last, and that step; None if it was not made, or its result is unknown."""
-    hashed = args_hash(args)
+    hashed = args_hash(essential(tool, args))
     calls = [call_symbol(StepRecord("", "", tool, hashed, agent_id=agent)) for agent in (None, *run.agents)]
     last, call = max((run.history.calls.last(call), call) for call in calls)
     return (call, last) if last >= 0 and run.history.results[last] else None

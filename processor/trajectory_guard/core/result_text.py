@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import object_in, parse_json
-from trajectory_guard.core.masking import mask_noise, mask_text
+from trajectory_guard.core.masking import is_volatile_key, mask_noise, mask_text
 from trajectory_guard.core.text import both_ends, text_of
 from trajectory_guard.core.tools import names_state
 
@@ -35,11 +35,12 @@ _BRIEF_WIDTH: Final = 200
 _BRIEF_LINES: Final = 3
 _VALUE_WIDTH: Final = 40
 _WIDE: Final = frozenset("WF")
-_ACKNOWLEDGEMENT_WORDS: Final = 6
+_ACKNOWLEDGEMENT_WORDS: Final = 12
+_ACKNOWLEDGEMENT_WIDTH: Final = 100
 _FLAG_WORDS: Final = 3
 _MAX_FLAGS: Final = 3
 _LONG_ID: Final = re.compile(r"(?:[^\s:]{1,40}:){0,4}(?=[a-f-]{0,36}\d)[\da-f-]{16,64}", re.IGNORECASE)
-_WIDE_ACKNOWLEDGEMENT: Final = 24
+_WIDE_ACKNOWLEDGEMENT: Final = 40
 _STRUCTURE: Final = frozenset("|=:：;；{}[]<>#$%/\\\n\t\"'「」")
 
 
@@ -212,23 +213,12 @@ def quotes(result: str, values: Sequence[str]) -> bool:
 MIN_QUOTE_CHARS: Final = 4
 
 
-def _plain_leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, dict):
-        for item in value.values():
-            yield from _plain_leaves(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _plain_leaves(item)
-    else:
-        yield value
-
-
 @lru_cache(maxsize=256)
 def is_acknowledgement(text: str) -> bool:
     """Whether a result only says that something was done: it is short and shows no state.
 
     No state: no number but a lone 1, no structure beyond flags and where it was done (the long id of a page, a
-    session), at most six words. Nothing depends on the language.
+    session), at most twelve words. Nothing depends on the language.
 
     >>> is_acknowledgement("Clicked"), is_acknowledgement('{"success": true}'), is_acknowledgement("Wiederhergestellt.")
     (True, True, True)
@@ -236,17 +226,20 @@ def is_acknowledgement(text: str) -> bool:
     True
     >>> is_acknowledgement("204 No Content"), is_acknowledgement('{"data": {"close": {"isClosed": true}}}')
     (True, True)
+    >>> is_acknowledgement('{"errcode": 0, "errmsg": "ok"}'), is_acknowledgement("Status: 200\\nBody: ")
+    (True, True)
     >>> is_acknowledgement("7C, rain"), is_acknowledgement("Page: Checkout | Button 'Pay' disabled")
     (False, False)
     """
     text = text.strip()
     if text[:1] == "#":  # a heading that names the tool
         text = text.partition("\n")[2].strip() or text
+    text = _LABEL.sub("", text)
     if text[:1] in ("{", "["):
         return len(text) <= _BRIEF_WIDTH and (_is_flag(text) or counts_changes(text))
-    if _STATUS_LINE.fullmatch(text) is not None:
+    if _STATUS_LINE.fullmatch(text) is not None or _EMPTY_RESPONSE.fullmatch(text) is not None:
         return True
-    if len(text) > _SHORT_WIDTH or width(text) > _SHORT_WIDTH:
+    if width(text) > _ACKNOWLEDGEMENT_WIDTH:
         return False
     if any(char in _STRUCTURE for char in text) or (width(text) > len(text) and width(text) > _WIDE_ACKNOWLEDGEMENT):
         return False
@@ -290,24 +283,54 @@ _REMARK_CHARS: Final = 240
 _NO_REMARK: Final = re.compile(r"[\n\d\[\]{}<>=|:;/\\\"]")
 _NO_ERRORS: Final = re.compile(r"\"(?:\w{1,20}_?)?errors?\"\s*:\s*\[\s*\]", re.IGNORECASE)
 _STATUS_LINE: Final = re.compile(r"(?:HTTP/\d(?:\.\d)? )?20[1-5](?: [A-Z][A-Za-z -]{1,30})?")
+_LABEL: Final = re.compile(r"\A(?:success|ok|done|info|message|output|response|result)[:!.-] (?=\w)", re.IGNORECASE)
+_EMPTY_RESPONSE: Final = re.compile(
+    r"(?:HTTP/\d(?:\.\d)? |status(?:[ _]code)?[:=] ?)20[0-5](?: [A-Z][A-Za-z -]{1,30})?"
+    r"(?:\r?\n(?:(?:body|content|data|text|output|response):|(?!body|content:|data|text|output|response)[\w-]{1,40}: ?[^\n]{1,80})\s{0,9}){0,8}",
+    re.IGNORECASE,
+)
+"""A response of HTTP as text, with headers and without a body."""
 
 
 def _is_flag(text: str) -> bool:
     try:
-        leaves = list(_plain_leaves(parse_json(text)))
+        leaves = list(_telling_leaves(parse_json(text)))
     except (ValueError, RecursionError):
         return False
     ids = [leaf for leaf in leaves if _is_id(leaf)]
     if ids:
         leaves = [leaf for leaf in leaves if leaf not in ids]
-    most = 2 * _SHORT_WIDTH if all(leaf is None or leaf is True for leaf in leaves) else _SHORT_WIDTH
+    well = _WENT_WELL.search(text) is not None
+    most = 2 * _SHORT_WIDTH if well or all(leaf is None or leaf is True for leaf in leaves) else _SHORT_WIDTH
     if width("".join(text.split())) - sum(map(len, ids)) > most:
         return False
-    if not leaves and _NO_ERRORS.search(text) is not None:
+    if not leaves and (well or _NO_ERRORS.search(text) is not None):
         return True
+    words = _ACKNOWLEDGEMENT_WORDS if well or True in leaves else _FLAG_WORDS
     return 0 < len(leaves) <= _MAX_FLAGS and all(
-        leaf is None or isinstance(leaf, bool) or (isinstance(leaf, str) and _is_remark(leaf)) for leaf in leaves
+        leaf is None or isinstance(leaf, bool) or (isinstance(leaf, str) and _is_remark(leaf, words)) for leaf in leaves
     )
+
+
+_CODE: Final = r"(?:http_?)?status_?code|code|err_?(?:code|no)|ret(?:_?code)?|result_?code"
+_WENT_WELL: Final = re.compile(rf'"(?:{_CODE})"\s{{0,4}}:\s{{0,4}}"?(?:0|20[014])(?![\d.])', re.IGNORECASE)
+_IS_CODE: Final = re.compile(_CODE, re.IGNORECASE)
+_GOOD_CODES: Final = frozenset((0, 200, 201, 204, "0", "200", "201", "204"))
+
+
+def _telling_leaves(value: Any) -> Iterator[Any]:
+    """The leaves of a JSON value without codes that say that all went well, and numbers of the exchange."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if isinstance(item, (int, str)) and _IS_CODE.fullmatch(key) is not None and item in _GOOD_CODES:
+                continue
+            if item != "" and not (isinstance(item, (int, float)) and is_volatile_key(key)):
+                yield from _telling_leaves(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _telling_leaves(item)
+    else:
+        yield value
 
 
 def counts_changes(text: str) -> bool:
@@ -339,10 +362,10 @@ _CHANGED: Final = re.compile(
 """Members as databases and search engines name the number of what a statement has changed."""
 
 
-def _is_remark(text: str) -> bool:
-    """Whether a text is up to three words without a figure: a flag in words."""
-    words = text.strip(" .!").split()
-    return 0 < len(words) <= _FLAG_WORDS and all(map(str.isalpha, words))
+def _is_remark(text: str, most: int) -> bool:
+    """Whether a text is up to ``most`` words without a figure: a flag in words."""
+    words = [word.strip(".,!") for word in text.split()]
+    return 0 < len(words) <= most and all(map(str.isalpha, words))
 
 
 _CONTENT_WORDS: Final = 4

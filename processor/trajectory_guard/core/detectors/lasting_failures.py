@@ -11,7 +11,7 @@ from trajectory_guard.core.alike_failures import FIGURE, MAX_FIGURES, NUMBERED, 
 from trajectory_guard.core.detectors.base import ALWAYS, TYPE_I, TYPE_V, DetectionResult, Detector
 from trajectory_guard.core.detectors.entry_lists import runs_program
 from trajectory_guard.core.detectors.error_streak import ErrorStreak
-from trajectory_guard.core.detectors.insanity import is_silent_command
+from trajectory_guard.core.detectors.insanity import only_says_done
 from trajectory_guard.core.durations import keep_falling, times_in
 from trajectory_guard.core.fingerprints import checksum
 from trajectory_guard.core.masking import mask_text
@@ -248,7 +248,7 @@ class OnlyFailures(Detector):
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Count the turns that brought nothing but failures."""
-        looked = seen.outcome == EMPTY and seen.signature is None and not (seen.step.stated or is_silent_command(seen))
+        looked = seen.outcome == EMPTY and seen.signature is None and not (seen.step.stated or only_says_done(seen))
         if (seen.signature is None and not looked) or seen.result_changed:
             if not is_thinking(seen.step.tool_name):
                 self.steps = self.looked = ()

@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 from trajectory_guard.core.detectors.base import SERIES, TYPE_II, TYPE_III, DetectionResult, Detector
 from trajectory_guard.core.inquiry import ADVANCES, FAR, names_thing, reads_tables
 from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.result_text import is_remark
 from trajectory_guard.core.steps import Certainty
 from trajectory_guard.core.text import clip_middle
 from trajectory_guard.core.tools import (
@@ -27,7 +28,8 @@ _CERTAIN_AT: Final = 5
 _CERTAIN_AT_TOOLS: Final = 3
 _REPORT_CHARS: Final = 400
 _REPORT_LINES: Final = 3
-_EDITS: Final = 100  # more than twice as many as people's agents make in a row, as far as they were read
+_EDITS: Final = 400  # a catalogue of texts is translated entry by entry
+_LINE_CHARS: Final = 160
 _RECORD_CHARS: Final = 120  # several lines are a listing or a page, which should differ
 
 
@@ -113,7 +115,7 @@ def _is_batch(seen: Observation) -> bool:
     if seen.writes and seen.alike_items:
         return seen.same_results.different < _EDITS  # edits of one file, and not one look at it
     if len(seen.same_results.tools) > 1:
-        return _checks_an_item(seen, text)
+        return _checks_an_item(seen, text) or _only_remarks(seen, text)
     if len(text) > _REPORT_CHARS or text.strip().count("\n") > _REPORT_LINES:
         if is_lookup(tool):
             return seen.alike_list and not acts_on_view(tool) and _reads_what_it_names(seen)
@@ -136,6 +138,18 @@ def _checks_an_item(seen: Observation, text: str) -> bool:
     if seen.made > 1 or "\n" in text or len(text) > _REPORT_CHARS or seen.same_results.different >= _EDITS:
         return False
     return not acts_on_view(seen.step.tool_name) and (any(map(is_path, seen.values)) or names_thing(seen))
+
+
+def _only_remarks(seen: Observation, text: str) -> bool:
+    """Whether a call that was not made before is answered with a sentence without figures, as any other is.
+
+    Several tools of one service say so of all that they did. A page that buttons do not move is shown by its fields.
+    """
+    if seen.made > 1 or not seen.values or seen.same_results.different >= _EDITS:
+        return False
+    if acts_on_view(seen.step.tool_name):
+        return is_remark(text)
+    return is_remark(" ".join(text.split())) or (len(text) <= _LINE_CHARS and "\n" not in text.strip())
 
 
 def _reads_what_it_names(seen: Observation) -> bool:

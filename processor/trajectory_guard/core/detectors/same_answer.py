@@ -10,7 +10,7 @@ from trajectory_guard.core.detectors.insanity import Insanity, is_silent_command
 from trajectory_guard.core.inquiry import FAR, names_thing
 from trajectory_guard.core.listings import hits_form
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.result_text import is_acknowledgement
+from trajectory_guard.core.result_text import is_acknowledgement, is_remark
 from trajectory_guard.core.steps import EMPTY, SUCCESS, Certainty
 from trajectory_guard.core.tools import is_communication, is_lookup
 from trajectory_guard.core.written import holds_token
@@ -24,6 +24,10 @@ _FAR_DONE: Final = 120
 _FAR_LOOKED: Final = 2 * FAR
 """Empty pages, hours or cursors that were read in order: more than the hours of two days."""
 _ROWS_OF_A_PAGE: Final = 3
+
+
+_LONG_LIST: Final = 128
+"""Look-ups that find nothing, from which on even a list of them is worth a nudge: the names may be guesses."""
 
 
 class SameAnswer(Detector):
@@ -66,7 +70,7 @@ class SameAnswer(Detector):
         far = min(seen.advances, seen.alike)
         listed = far >= _CALLS <= seen.same_pages and seen.has_found and _rows_of(seen) >= _ROWS_OF_A_PAGE
         enough = far >= (_PAST_END if seen.has_found and seen.outcome == EMPTY else FAR)
-        answers = enough and not names_thing(seen) and _is_answer(seen)
+        answers = enough and not (seen.writes or names_thing(seen)) and _is_answer(seen)
         shows = answers and _shows_something(seen)
         if listed or ((answers or far >= _FAR_DONE) and not _brings_token(seen)):
             certainty = Certainty.LIKELY if far >= _FAR_LOOKED and shows else Certainty.ACKNOWLEDGED
@@ -83,6 +87,11 @@ class SameAnswer(Detector):
                 seen, 1.0, "same_answer", Certainty.LIKELY, count=seen.alike, first_step=seen.alike_first, varied=True,
                 calls=min(seen.alike, seen.memory), at_least=True,
                 only_nudge=seen.alike < _FAR_DONE,  # copies lie at many addresses
+            )  # fmt: skip
+        if seen.alike_list and _is_due(seen.alike) and seen.signature is None and _finds_nothing(seen):
+            return self.found(
+                seen, 1.0, "same_answer", Certainty.LIKELY, count=seen.alike, first_step=seen.alike_first, varied=True,
+                calls=min(seen.alike, seen.memory), at_least=True, only_nudge=True,
             )  # fmt: skip
         if (
             seen.alike < _CALLS - 1
@@ -109,6 +118,24 @@ class SameAnswer(Detector):
         count once, and no more are known to differ than are remembered.
         """
         return f"At least {found.calls} different calls in a row got the same answer; {call} returned {answer}."
+
+
+def _is_due(alike: int) -> bool:
+    """Whether a list that finds nothing has become twice as long as when it was last found, or is that for the first
+    time; two steps in a row, since one alone does not reach the threshold.
+    """
+    times, since = divmod(alike, _LONG_LIST)
+    return since < 2 and times > 0 and times & (times - 1) == 0
+
+
+def _finds_nothing(seen: Observation) -> bool:
+    """Whether the answer is empty, or one sentence without a figure, to something else than a message or an action."""
+    if is_communication(seen.step.tool_name):
+        return False
+    text = (seen.step.result or "").strip()
+    if seen.outcome == EMPTY:
+        return not is_silent_command(seen) and text.lower() not in _NO_VALUE - {"null"}
+    return is_remark(text) and (is_lookup(seen.step.tool_name) or not is_acknowledgement(text))
 
 
 def _rows_of(seen: Observation) -> int:

@@ -119,14 +119,28 @@ def is_asked_by(tool: str, key: str, args: Mapping[str, object]) -> bool:
     False
     >>> is_asked_by("get_order", "request_id", {"request_id": "4bf92f", "order_id": "A17"})
     False
+    >>> is_asked_by("list_dir", "request_id", {"request_id": "4bf92f3577b34da6", "path": "/data"})
+    False
     """
     plain = squash(tool)
     if _noun(key) in plain:
         return True
     others = [(str(name), text_of(value)) for name, value in args.items() if not names_exchange(str(name))]
+    generated = _GENERATED.fullmatch(text_of(args[key])) is not None and _NUMBERS_REQUESTS.search(squash(key))
+    if generated and any(text for _, text in others) and _READS_RECORDS.search(plain) is None:
+        return False
     return not any(
         " " in text.strip() or (text and (_noun(name) in plain or classify_key(name) == TEXT)) for name, text in others
     )
+
+
+_NUMBERS_REQUESTS: Final = re.compile(r"request|idempotency|correlation")
+_GENERATED: Final = re.compile(
+    r"(?=[a-z_-]{0,64}\d)(?:[a-z]{1,8}[_-])?(?:[0-9a-f]{12,64}|[0-9a-f]{8}(?:-[0-9a-f]{2,12}){3,4})",
+    re.IGNORECASE,
+)
+_READS_RECORDS: Final = re.compile(r"log|trace|span|audit|event|telemetry|incident")
+"""Tools that find what was recorded of one request."""
 
 
 def _noun(key: str) -> str:

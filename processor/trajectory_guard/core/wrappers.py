@@ -1,0 +1,229 @@
+"""What a harness or a service writes around an answer: streams of a command, ids of the exchange, reminders.
+
+None of it is the answer: a reminder makes "ok" a long text, a request id makes it a new one. An unknown frame stays,
+and so does every frame that says that something went wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+from trajectory_guard.core.fingerprints import object_in
+from trajectory_guard.core.masking import is_volatile_key
+from trajectory_guard.core.text import text_of
+from trajectory_guard.core.text_bounds import MAX_UNDERSTOOD_CHARS
+
+_STREAM: Final = re.compile(r'"(?:stdout|output)"')
+_HEAD_CHARS: Final = 256
+_STREAMS: Final = (("stdout", "stderr"), ("output", "error"), ("output", "stderr"))
+_OF_COMMAND: Final = re.compile(
+    r"exit_?(?:code|status)|return_?code|code|status|success|ok|error|signal|pid|cmd|command|cwd|shell"
+    r"|truncated|timed_?out|interrupted|is_?image|no_?output_?expected|wall_?time(?:_\w{1,12})?",
+    re.IGNORECASE,
+)
+_WELL: Final = (None, 0, "0", False, "", "success", "completed", "ok")
+
+
+def output_of(result: str) -> str:
+    """What a command has printed, of an object with its streams; ``result`` itself if it is none, or did not end well.
+
+    >>> output_of('{"stdout": "3 rows", "stderr": "", "exit_code": 0, "wall_time": 0.31}')
+    '3 rows'
+    >>> output_of('{"output": "", "error": "", "success": true}')
+    ''
+    >>> output_of('{"stdout": "", "stderr": "no such table", "exit_code": 1}')
+    '{"stdout": "", "stderr": "no such table", "exit_code": 1}'
+    """
+    if len(result) > MAX_UNDERSTOOD_CHARS or _STREAM.search(result[:_HEAD_CHARS]) is None:
+        return result
+    members = object_in(result)
+    names = next((pair for pair in _STREAMS if all(type(members.get(name)) is str for name in pair)), ())
+    if not names:
+        return result
+    streams = [members[name] for name in names]
+    others = {key: item for key, item in members.items() if key not in names and not is_volatile_key(key)}
+    if not all(_OF_COMMAND.fullmatch(key) is not None for key in others):
+        return result  # something else stands beside what was printed
+    if any(_ENDED.fullmatch(key) is not None and item not in _WELL for key, item in others.items()):
+        return result
+    if names[1] == "error" and streams[1]:
+        return result
+    return "\n".join([one for one in streams if one])
+
+
+_ENDED: Final = re.compile(
+    r"exit_?(?:code|status)|return_?code|code|status|error|signal|timed_?out|interrupted", re.IGNORECASE
+)
+
+_EXCHANGE_MEMBER: Final = re.compile(
+    r'"(?:(?:x[_-])?(?:amzn[_-])?(?:request|trace|correlation)[_-]?id|disclaimer|copyright|powered_?by)"\s{0,4}:',
+    re.IGNORECASE,
+)
+_LEGAL: Final = re.compile(r"disclaimer|copyright|powered_?by", re.IGNORECASE)
+_EXCHANGE: Final = re.compile(r"(?:x[_-])?(?:amzn[_-])?(?:request|trace|correlation)[_-]?id", re.IGNORECASE)
+_LASTED: Final = re.compile(
+    r"(?:took|latency|elapsed|duration|response_?time|processing_?time|server_?time)(?:_?(?:ms|s|us|ns|secs?|seconds))?",
+    re.IGNORECASE,
+)
+
+
+def without_exchange(result: str, args: Any) -> str:
+    """An object without the id of the exchange that brought it, the time that this took, and a disclaimer.
+
+    An id that the request names is what was asked for.
+
+    >>> without_exchange('{"ok": true, "request_id": "8fff2e2a", "took_ms": 874}', {"id": 7})
+    '{"ok": true}'
+    >>> without_exchange('{"status": "open", "request_id": "8fff2e2a"}', {"request": "8fff2e2a"})
+    '{"status": "open", "request_id": "8fff2e2a"}'
+    """
+    if len(result) > MAX_UNDERSTOOD_CHARS or _EXCHANGE_MEMBER.search(result) is None:
+        return result
+    members = object_in(result)
+    ids = [key for key, item in members.items() if _EXCHANGE.fullmatch(key) is not None and type(item) in (str, int)]
+    legal = [key for key in members if _LEGAL.fullmatch(key) is not None]
+    if not (ids or legal) or (args and any(text_of(members[key]) in text_of(args) for key in ids)):
+        return result
+    left = {
+        key: item
+        for key, item in members.items()
+        if key not in ids and key not in legal and not (ids and _LASTED.fullmatch(key) is not None)
+    }
+    return json.dumps(left, ensure_ascii=False) if left else result
+
+
+_CONTENTS: Final = ("data", "result", "results", "response", "payload", "value")
+_OF_ENVELOPE: Final = re.compile(
+    r"success(?:ful)?|succeeded|ok|is_?error|status_?code|code|err_?(?:code|no)|errors?|warnings?|messages?|msg|errmsg"
+    r"|meta(?:data)?|_meta|version|api_?version|jsonrpc|id|server|timestamp|disclaimer|copyright|powered_?by",
+    re.IGNORECASE,
+)
+_GOES_WELL: Final = (None, True, 0, 200, "", "0", "200", "ok", "OK", "success", "Success", "succeeded", "done", [], {})
+_SAYS_NOTHING: Final = re.compile(
+    r"meta(?:data)?|_meta|version|api_?version|jsonrpc|id|server|timestamp|disclaimer|copyright|powered_?by",
+    re.IGNORECASE,
+)
+
+
+def content_of(result: str) -> str:
+    """The one content of an object that else only says that all went well; ``result`` itself if it is none.
+
+    >>> content_of('{"success": true, "data": {"rows": 7}, "meta": {"version": "2.3"}}')
+    '{"rows": 7}'
+    >>> content_of('{"success": false, "data": {"rows": 7}}'), content_of('{"status": "queued", "data": "7"}')
+    ('{"success": false, "data": {"rows": 7}}', '{"status": "queued", "data": "7"}')
+    >>> content_of('{"data": {"rows": 7}}')
+    '{"data": {"rows": 7}}'
+    """
+    if len(result) > MAX_UNDERSTOOD_CHARS or _CONTENT.search(result) is None:
+        return result
+    members = object_in(result)
+    names = [key for key in members if key.lower() in _CONTENTS]
+    others = [(key, item) for key, item in members.items() if key not in names]
+    if len(names) != 1 or not others:
+        return result
+    for key, item in others:
+        failed = key.lower().replace("_", "") == "iserror"
+        well = item is False if failed else item in _GOES_WELL and item is not False
+        if _OF_ENVELOPE.fullmatch(key) is None or not (well or _SAYS_NOTHING.fullmatch(key) is not None):
+            return result
+    content = members[names[0]]
+    if content in _NOTHING:
+        left = {key: item for key, item in members.items() if _SAYS_NOTHING.fullmatch(key) is None}
+        return json.dumps(left, ensure_ascii=False) if len(left) > 1 else result  # the others say that it went well
+    return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+
+
+_CONTENT: Final = re.compile(r'"(?:data|results?|response|payload|value)"\s{0,4}:')
+_NOTHING: Final = (None, "", [], {}, False)
+
+
+_END_CHARS: Final = 200
+_MAX_FRAMES: Final = 6
+_BLOCK_CHARS: Final = 4_200
+_UNIT: Final = r"(?:ms|s|secs?|seconds)"
+_FEET: Final = re.compile(
+    # the id of the request, and how long it took
+    r"\n[^\w\n]{0,4}(?:x-)?(?:request|trace|correlation)(?:[ _-]?id)?[ :=#(]{1,4}(?=[\w-]{0,63}\d)[\w-]{6,64}"
+    rf"(?:[^\w\n]{{1,4}}(?:took|in|after|elapsed|duration|latency)?[ :=]{{0,3}}\d[\d.]{{0,9}} ?{_UNIT})?[^\w\n]{{0,4}}\s*\Z"
+    # what is left of a budget
+    r"|\n[^\w\n]{0,4}(?:tokens?|context|budget|requests?|queries|calls|credits|quota|usage)\b(?=[^\n]{0,60}\d)"
+    r"(?=[^\n]{0,60}\b(?:used|left|remain(?:s|ing)?|so far|today)\b)[^\n]{0,80}\s*\Z"
+    # a command ended well
+    r"|(?:\A|\n)[^\w\n]{0,3}(?:[A-Za-z]{1,12} ){0,4}(?:exit(?:ed)?|return(?:ed)?|finished|completed)[ _-]?(?:with )?"
+    r"(?:exit )?(?:code|status|value)?[ :=]{1,3}0[^\w\n]{0,3}\s*\Z",
+    re.IGNORECASE,
+)
+_NOTE: Final = r"(?:note|notice|disclaimer|hint|tip|important|reminder|nota|aviso|hinweis|remarque|примечание|注意?|提示|参考) ?[:：]"
+_REMARK: Final = re.compile(
+    rf"\n\s{{0,9}}\n{_NOTE}[^\d\n{{}}\[\]<>|]{{1,400}}\Z|\A{_NOTE}[^\d\n{{}}\[\]<>|]{{1,400}}\n\s{{0,9}}\n",
+    re.IGNORECASE,
+)
+"""A paragraph of advice before or behind an answer, without figures and fields."""
+_REMARK_CHARS: Final = 420
+_BLOCK: Final = re.compile(
+    r"\s*<(?P<tag>(?:system|environment|budget|token|reminder)[\w:-]{0,40})>(?:(?!</(?P=tag)>)(?s:.)){0,4000}</(?P=tag)>\s*\Z",
+    re.IGNORECASE,
+)
+_FRAMES: Final = re.compile(
+    r"\A\s{0,9}(?:"
+    r"```[\w-]{0,20}\n(?P<fenced>(?s:.){0,8000}?)\n?```"
+    r"|(?:<returncode>0</returncode>\s{0,9})?"
+    r"<(?P<tag>output|result|response|stdout|observation|tool_(?:result|response|output)|function_results?)>\n?"
+    r"(?P<tagged>(?:(?!</?(?P=tag)>)(?s:.)){0,8000}?)\n?</(?P=tag)>"
+    r"|(?:std ?out|output):[ \t]{0,9}\n?(?P<printed>(?s:.){0,8000}?)\n?(?:std ?err|errors?):"
+    r")\s{0,9}\Z",
+    re.IGNORECASE,
+)
+_LABEL: Final = re.compile(r"\A\s{0,9}(?:observation|tool (?:output|result|response)):\s{0,3}", re.IGNORECASE)
+_CLOCK: Final = re.compile(
+    r"\A\[?(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?[ :-]{1,3}(?=[^\W\d]|[{\[\x22]|\Z)"
+)
+"""The time at which a line was written."""
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]")
+_OPENS: Final = ("`", "<", "s", "S", "o", "O", "t", "T")
+_ESCAPE: Final = "\x1b"
+
+
+def without_frame(result: str) -> str:
+    """A text without what was put around it: reminders of the harness, ids of the request, labels, fences, colours.
+
+    >>> without_frame("saved\\n(request 8fff2e2a5120a33f, took 244 ms)"), without_frame("Observation: saved")
+    ('saved', 'saved')
+    >>> without_frame("saved\\n\\n<system-reminder>\\nThe list of tasks is empty.\\n</system-reminder>")
+    'saved'
+    >>> without_frame("STDOUT:\\n\\nSTDERR:\\n"), without_frame("<returncode>0</returncode>\\n<output>\\n</output>")
+    ('', '')
+    >>> without_frame("[Command succeeded with exit code 0]"), without_frame("exit code: 1")
+    ('', 'exit code: 1')
+    """
+    text = _COLOURS.sub("", result) if _ESCAPE in result[:_END_CHARS] else result
+    for _ in range(_MAX_FRAMES):
+        inner = _inside(text)
+        if inner is text:
+            break
+        text = inner
+    return text
+
+
+def _inside(text: str) -> str:
+    """A text without one of its frames; ``text`` itself if it has none."""
+    end = text[-_END_CHARS:].rstrip()
+    if end[-1:] == ">" and (block := _BLOCK.search(text, max(0, len(text) - _BLOCK_CHARS))) is not None:
+        return text[: block.start()]
+    if any(map(str.isdigit, end)) and (foot := _FEET.search(text, max(0, len(text) - _END_CHARS))) is not None:
+        return text[: foot.start()]
+    if "\n\n" in text[-_REMARK_CHARS:] or "\n\n" in text[:_REMARK_CHARS]:
+        for part in (_REMARK.search(text, max(0, len(text) - _REMARK_CHARS)), _REMARK.match(text)):
+            if part is not None:
+                return text[: part.start()] + text[part.end() :]
+    if text.lstrip()[:1] in _OPENS:
+        if (frame := _FRAMES.match(text)) is not None:
+            return next((one for one in (frame["fenced"], frame["tagged"], frame["printed"]) if one is not None), "")
+        if (label := _LABEL.match(text)) is not None:
+            return text[label.end() :]
+    if text[:5].count(":") + text[:5].count("-") and "\n" not in text and (clock := _CLOCK.match(text)) is not None:
+        return text[clock.end() :]
+    return text

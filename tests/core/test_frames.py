@@ -1,0 +1,243 @@
+"""What a harness or a service writes around answers and arguments changes no verdict."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from tests.bench.situations import SETS, Outcome, evaluate_situation, situations
+from tests.helpers import evaluate, first_level, record
+from trajectory_guard.core.policy import Level
+
+REMINDER = (
+    "<system-reminder>\nThe list of tasks has not been used for a while. Think of it if it helps with the work at hand."
+    "\n</system-reminder>"
+)
+NOTE = "Note: all answers are for information only and may be out of date. Ask the department in charge before you act."
+EVERY = 71
+"""One situation in so many is tried in each frame."""
+
+
+class Frames:
+    """Ways in which real harnesses and services wrap a text. Ids, clocks and counters are drawn anew each time."""
+
+    def __init__(self) -> None:
+        self.random = random.Random(7)
+        self.spent = 0
+
+    def _id(self) -> str:
+        return f"{self.random.getrandbits(64):016x}"
+
+    def _members(self, text: str) -> Mapping[str, Any] | None:
+        try:
+            value = json.loads(text)
+        except ValueError:
+            return None
+        return value if isinstance(value, dict) else None
+
+    def request_id(self, text: str) -> str:
+        """Of the exchange, in a member or in a line."""
+        members, took = self._members(text), self.random.randint(20, 900)
+        if members is not None:
+            return json.dumps({**members, "request_id": self._id(), "took_ms": took}, ensure_ascii=False)
+        return f"{text}\n(request {self._id()}, took {took} ms)"
+
+    def streams(self, text: str) -> str:
+        """Of a command, in an object."""
+        wall = round(self.random.random(), 3)
+        return json.dumps({"stdout": text, "stderr": "", "exit_code": 0, "wall_time": wall}, ensure_ascii=False)
+
+    def reminder(self, text: str) -> str:
+        """Of a coding agent, behind each result."""
+        return f"{text}\n\n{REMINDER}"
+
+    def note_behind(self, text: str) -> str:
+        """A disclaimer."""
+        return f"{text}\n\n{NOTE}"
+
+    def note_before(self, text: str) -> str:
+        """The same in front."""
+        return f"{NOTE}\n\n{text}"
+
+    def label(self, text: str) -> str:
+        """As text agents write it."""
+        return f"Observation: {text}"
+
+    def fence(self, text: str) -> str:
+        """As Markdown."""
+        return f"```\n{text}\n```"
+
+    def tag(self, text: str) -> str:
+        """As XML."""
+        return f"<output>\n{text}\n</output>"
+
+    def colours(self, text: str) -> str:
+        """Of a terminal."""
+        return f"\x1b[32m{text}\x1b[0m"
+
+    def tokens(self, text: str) -> str:
+        """What is left of the context."""
+        self.spent += self.random.randint(100, 900)
+        return f"{text}\n\nTokens used: {self.spent:,} of 2,000,000."
+
+    def service(self, text: str) -> str:
+        """A service with a version and a time."""
+        try:
+            content = json.loads(text)
+        except ValueError:
+            content = text
+        if not content:
+            return text  # that nothing was found is said in other ways than that all went well
+        meta = {"request_id": self._id(), "version": "2.3.1"}
+        return json.dumps({"success": True, "result": content, "meta": meta}, ensure_ascii=False)
+
+
+FRAMES = sorted(name for name in vars(Frames) if not name.startswith("_"))
+
+
+def in_frame(situation: Mapping[str, Any], wrap: Callable[[str], str]) -> Mapping[str, Any]:
+    """A situation whose successes are wrapped; an object that reports a failure is no frame around it."""
+    steps = [
+        {**step, "result": wrap(step["result"])} if step.get("result") and step["outcome"] == "success" else step
+        for step in situation["steps"]
+    ]
+    return {**situation, "steps": steps}
+
+
+def with_arguments(situation: Mapping[str, Any], more: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    """A situation whose calls have further arguments."""
+    steps = [
+        {**step, "args": {**step["args"], **more()}} if isinstance(step.get("args"), dict) and step["args"] else step
+        for step in situation["steps"]
+    ]
+    return {**situation, "steps": steps}
+
+
+@pytest.fixture(scope="module")
+def plain() -> list[tuple[Mapping[str, Any], Outcome]]:
+    """Situations without a frame."""
+    every = [one for name in SETS for one in situations(name)][::EVERY]
+    return [(one, evaluate_situation(one)) for one in every]
+
+
+def unlike(plain: Outcome, framed: Outcome) -> bool:
+    """Whether a healthy run is stopped, or a loop is not nudged, because of the frame."""
+    if plain.expect in ("quiet", "no_stop"):
+        return framed.stop is not None and plain.stop is None
+    return framed.nudge is None and plain.nudge is not None
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_a_frame_changes_no_verdict(name: str, plain: list[tuple[Mapping[str, Any], Outcome]]) -> None:
+    frames = Frames()
+    wrong = [
+        one["id"] for one, outcome in plain
+        if unlike(outcome, evaluate_situation(in_frame(one, getattr(frames, name))))
+    ]  # fmt: skip
+    assert not wrong
+
+
+WORDS = "check see whether the now again file value next step need verify find look cause fix".split()
+
+
+@pytest.mark.parametrize("name", ["request_id", "explanation"])
+def test_what_is_said_about_a_call_does_not_make_it_another(
+    name: str, plain: list[tuple[Mapping[str, Any], Outcome]]
+) -> None:
+    draw = random.Random(7)
+
+    def more() -> Mapping[str, Any]:
+        return {name: f"{draw.getrandbits(64):016x}" if name == "request_id" else " ".join(draw.sample(WORDS, 6))}
+
+    wrong = [one["id"] for one, outcome in plain if unlike(outcome, evaluate_situation(with_arguments(one, more)))]
+    assert not wrong
+
+
+DONE = (
+    "Action executed successfully. No further output was returned.",
+    "Your change was saved and is visible.",
+    '{"errcode": 0, "errmsg": "ok"}',
+    '{"code": 0, "msg": "success"}',
+    '{"ok": true, "message": "Your change has been saved."}',
+    "Status: 200\nBody: ",
+    "HTTP/1.1 200 OK\nContent-Length: 0",
+    '{"ResponseMetadata": {"RequestId": "6f1c9b1e-2a53-4f39-9c68-1f2d3e4a5b6c", "HTTPStatusCode": 200}}',
+    "Tool executed successfully but returned no content.",
+    '{"status_code": 200, "body": ""}',
+    '{"status": "success", "data": null}',
+    '{"data": {}, "error": null, "successful": true}',
+    '{"code": 200, "message": "操作成功", "data": null}',
+    "处理已经成功完成。",
+    "Success: operation completed",
+    "STDOUT:\n\nSTDERR:\n",
+    '{"output": "", "error": "", "success": true}',
+    "<returncode>0</returncode>\n<output>\n</output>",
+    "<no output>\n[Command succeeded with exit code 0]",
+)
+PEOPLE = "Anna Ben Carla Dimitri Eva Farid Gina Hugo Ines Jonas Kira Luis Mona Nils Olga Pavel".split()
+WORK: Mapping[str, Callable[[int], tuple[str, Mapping[str, Any]]]] = {
+    "contacts": lambda at: (
+        ("create_contact", {"name": PEOPLE[at // 3], "email": f"{PEOPLE[at // 3].lower()}@example.org"}),
+        ("add_note", {"contact": PEOPLE[at // 3], "text": f"met at the fair, talked of order {at}"}),
+        ("set_reminder", {"contact": PEOPLE[at // 3], "date": f"2026-12-{at % 28 + 1:02d}"}),
+    )[at % 3],
+    "form": lambda at: (
+        ("browser_click", {"ref": f"e{at}"}),
+        ("browser_type", {"ref": f"e{at}", "text": f"{PEOPLE[at % 16]} {at}"}),
+    )[at % 2],
+    "home": lambda at: (
+        ("turn_on", {"device": f"lamp of {PEOPLE[at % 16]}"}),
+        ("set_level", {"device": f"lamp of {PEOPLE[at % 16]}", "level": 5 * at}),
+    )[at % 2],
+    "shell": lambda at: (
+        "bash",
+        {"command": ("mkdir -p d{0}", "touch f{0}", "git add f{0}", "cp f{0} g")[at % 4].format(at)},
+    ),
+}
+
+
+@pytest.mark.parametrize("answer", DONE)
+@pytest.mark.parametrize("work", sorted(WORK))
+def test_work_that_is_only_acknowledged_is_not_stopped(work: str, answer: str) -> None:
+    calls = [WORK[work](at) for at in range(45)]
+    verdicts = evaluate(record(tool, args, answer, t=5.0 * at) for at, (tool, args) in enumerate(calls))
+    assert first_level(verdicts, Level.STOP) is None
+    assert first_level(verdicts, Level.NUDGE) is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "No results found. ({} queries used today)",
+        "No results found. [{} calls]",
+        "Nothing found. ({} of 500 searches)",
+    ],
+)
+def test_a_counter_behind_nothing_is_nothing_new(answer: str) -> None:
+    steps = [record("search", {"query": "refund policy"}, answer.format(17 + at), t=4.0 * at) for at in range(12)]
+    assert first_level(evaluate(steps), Level.STOP) is not None
+
+
+def test_a_long_list_of_guesses_that_find_nothing_is_nudged() -> None:
+    draw = random.Random(3)
+    steps = [record("get_user", {"id": f"{draw.getrandbits(48):012x}"}, "{}", t=4.0 * at) for at in range(140)]
+    verdicts = evaluate(steps)
+    assert first_level(verdicts, Level.NUDGE) == 128
+    assert first_level(verdicts, Level.STOP) is None
+
+
+def test_a_catalogue_of_texts_may_be_edited_entry_by_entry() -> None:
+    draw = random.Random(5)
+    texts = [" ".join(draw.sample(WORDS, 6)) + f" {draw.getrandbits(30)}" for _ in range(160)]
+    steps = [
+        record(
+            "edit_file", {"file_path": "/app/de.po", "old_string": one, "new_string": f"{one[::-1]}"},
+            "Successfully replaced 1 instance(s) of the string in '/app/de.po'", t=6.0 * at,
+        )
+        for at, one in enumerate(texts)
+    ]  # fmt: skip
+    assert first_level(evaluate(steps), Level.STOP) is None
