@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.detectors.base import TYPE_II, UNPRODUCTIVE, DetectionResult, Detector, DetectorSettings
+from trajectory_guard.core.detectors.open_pairs import OPEN, Answer, doubt_of, overlap, same_names, share_content
 from trajectory_guard.core.fingerprints import text_digest
 from trajectory_guard.core.inquiry import ADVANCES
 from trajectory_guard.core.observation import Observation
@@ -15,33 +15,18 @@ from trajectory_guard.core.restatement import names_click, restates
 from trajectory_guard.core.result_text import carries_content, is_acknowledgement, width
 from trajectory_guard.core.similarity import NormalForm, Relation, compare, normalize
 from trajectory_guard.core.similarity.cascade import Settle
-from trajectory_guard.core.similarity.keys import commands_in, is_material, is_position
-from trajectory_guard.core.similarity.leaves import COMMAND, TEXT, WORD, Leaf
-from trajectory_guard.core.similarity.shell import seeks_the_same
-from trajectory_guard.core.similarity.texts import quotes_another
-from trajectory_guard.core.similarity.vocabulary import FUNCTION_WORDS, STOP_WORDS
+from trajectory_guard.core.similarity.keys import commands_in, is_material
+from trajectory_guard.core.similarity.leaves import TEXT
 from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS, Certainty
-from trajectory_guard.core.text import shared_start
 from trajectory_guard.core.text_bounds import chars_of
 from trajectory_guard.core.tools import is_communication, is_handoff, is_lookup, makes_something
 
-MAX_QUERY_CHARS: Final = 120
-MAX_QUERY_WORDS: Final = 16
 _COUNT: Final = 3
 _WINDOW: Final = 10
 _KEPT: Final = 16
 _MAX_ATTEMPTS: Final = 5
 _MAX_ATTEMPT_CHARS: Final = 60
 _MAX_LAZY_CHARS: Final = 512
-_IDENTIFIER: Final = re.compile(r"\d|_|[a-z][./:@#][a-z]|[A-Z][A-Z]")
-_OPEN: Final = 0.5
-_OPEN_NAMES: Final = 0.25
-_MIN_STEM_CHARS: Final = 4
-
-
-def _is_query(form: NormalForm) -> bool:
-    """Short enough to be what is looked for, not something that is handed over, and more than one name."""
-    return 0 < len(form.text) <= MAX_QUERY_CHARS and _reads_as_query(form.text, form.leaves[0].kind == TEXT)
 
 
 def _is_material(form: NormalForm) -> bool:
@@ -53,39 +38,6 @@ def _is_material(form: NormalForm) -> bool:
 
 
 _ASKS: Final = re.compile(r"search|quer|ask|retriev|look_?up|question|faq|wiki|knowledge")
-
-
-@lru_cache(maxsize=256)
-def _reads_as_query(text: str, is_text: bool) -> bool:
-    if "\n" in text:
-        return False
-    words = text.split()
-    return len(words) <= MAX_QUERY_WORDS and (len(words) > 1 or not text.isascii() or is_text)
-
-
-@lru_cache(maxsize=256)
-def _identifiers(text: str) -> frozenset[str]:
-    """Numbers, identifiers and codes that a query names: another one is another thing to look for."""
-    return frozenset(word.strip(".,;:!?'\"()").lower() for word in text.split() if _IDENTIFIER.search(word))
-
-
-@lru_cache(maxsize=256)
-def _capitalised(text: str) -> frozenset[str]:
-    """Words that may be names."""
-    return frozenset(word.strip(".,;:!?'\"()").lower() for word in text.split() if word[:1].isupper())
-
-
-@lru_cache(maxsize=256)
-def _grams(text: str) -> frozenset[str]:
-    """Features that two wordings of one request share in any script: beginnings of words, or pairs of characters."""
-    found = set()
-    for word in text.casefold().split():
-        if word.isascii() or (word[0].isalpha() and width(word) == len(word)):
-            if len(word) >= _MIN_STEM_CHARS:
-                found.add(word[:_MIN_STEM_CHARS])
-        else:
-            found.update(word[at : at + 2] for at in range(len(word) - 1))
-    return frozenset(found)
 
 
 class _Wording:
@@ -171,33 +123,6 @@ def _hands_over_another(seen: Observation) -> bool:
 _ACKNOWLEDGEMENT_CHARS: Final = 128
 
 
-def _are_akin(text: str, other: str) -> bool:
-    """Whether two wordings share most of what the shorter one says, in any script."""
-    grams, others = _grams(text), _grams(other)
-    return bool(grams and others) and 2 * len(grams & others) >= min(len(grams), len(others))
-
-
-def _share_content(text: str, other: str) -> bool:
-    """Whether two wordings have more in common than words that bind."""
-    return not (_grams(text) & _grams(other)) <= _BINDING_GRAMS
-
-
-_BINDING_GRAMS: Final = frozenset(word[:_MIN_STEM_CHARS] for word in STOP_WORDS | FUNCTION_WORDS)
-
-
-def _is_slot_swap(text: str, other: str) -> bool:
-    """Whether one word, or in scripts without spaces one part, is replaced: the next item of a list of look-ups."""
-    if quotes_another(text, other):
-        return True
-    words, others = text.casefold().split(), other.casefold().split()
-    if len(words) > 1 and len(others) > 1:
-        return len(words) == len(others) and sum([one != two for one, two in zip(words, others, strict=True)]) == 1
-    start = shared_start(text, other)
-    end = shared_start(text[start:][::-1], other[start:][::-1])
-    short = min(len(text), len(other))
-    return start + end < short and 2 * (start + end) >= short
-
-
 def is_silent_command(seen: Observation) -> bool:
     """Whether a command printed nothing, and is none whose silence means that nothing was found."""
     if (seen.step.result or "").strip():
@@ -230,48 +155,6 @@ def _looks(commands: Iterable[str]) -> bool:
     return any(is_lookup(one.split(maxsplit=1)[0]) and "<<" not in one for one in commands if one.strip())
 
 
-def _overlap(form: NormalForm, other: NormalForm | None) -> bool:
-    """Whether two wordings have a word, or in scripts without spaces a pair of characters, in common."""
-    return other is not None and not _grams(form.text).isdisjoint(_grams(other.text))
-
-
-def _same_names(form: NormalForm, other: NormalForm | None) -> bool:
-    """Whether two calls name the same numbers and names."""
-    if other is None or form.keys != other.keys or not _same_values_elsewhere(form, other):
-        return False
-    text, before = form.text, other.text
-    return _identifiers(text) == _identifiers(before) and _capitalised(text) == _capitalised(before)
-
-
-def _same_values_elsewhere(form: NormalForm, other: NormalForm) -> bool:
-    """Whether two calls differ in worded values only."""
-    return not [1 for pair in _differing(form, other) for leaf in pair if leaf.kind not in (TEXT, WORD)]
-
-
-def _differing(form: NormalForm, other: NormalForm) -> list[tuple[Leaf, Leaf]]:
-    """The leaves in which two forms of equal keys differ."""
-    return [pair for pair in zip(form.leaves, other.leaves, strict=True) if pair[0] != pair[1]]
-
-
-def _commands_seek_the_same(form: NormalForm, other: NormalForm) -> bool:
-    """Whether two calls differ in commands only, which look for the same thing."""
-    if form.keys != other.keys:
-        return False
-    differing = _differing(form, other)
-    return bool(differing) and all(
-        one.value.startswith(COMMAND) and two.value.startswith(COMMAND) and seeks_the_same(one.value, two.value)
-        for one, two in differing
-    )
-
-
-def _is_paging(form: NormalForm, other: NormalForm) -> bool:
-    """Whether two calls differ in the position in a list only: behind its end every page is empty."""
-    if form.keys != other.keys:
-        return False
-    differing = _differing(form, other)
-    return bool(differing) and all(is_position(leaf.key.rpartition(".")[2]) for leaf, _ in differing)
-
-
 def is_value(text: str) -> bool:
     """Whether a result is one word: a label or a figure, and so an answer."""
     words = text.split()
@@ -279,6 +162,13 @@ def is_value(text: str) -> bool:
 
 
 _MIN_REMARK_WIDTH: Final = 12
+
+
+def _answer_of(seen: Observation) -> Answer:
+    """What is read of a result to weigh the open pairs of its call."""
+    found = seen.outcome not in (EMPTY, ERROR)
+    tells = found and (seen.describes_state or is_value(seen.step.result or ""))
+    return Answer(seen.outcome, is_silent_command(seen), seen.echoes, tells)
 
 
 class Insanity(Detector):
@@ -361,6 +251,7 @@ class Insanity(Detector):
         items = _is_material(form)
         doubt, related = 0.0, seen.outcome in (EMPTY, ERROR) and not items
         listed = seen.alike_table or seen.advances >= ADVANCES  # the next cell of a table, or the next page
+        answer = _answer_of(seen) if worded and not listed else None
         for attempt in recent:
             if attempt.outcome != outcome or attempt.batch == seen.batch:
                 continue  # the calls of one batch were all requested before any of them was answered
@@ -378,18 +269,18 @@ class Insanity(Detector):
                 continue
             before = attempt.form
             weight = 0.0
-            if worded and before is not None and attempt.at >= seen.last_progress:
-                weight = self._doubt(seen, form, before, relation)
-            if worded and thought and thought == attempt.thought and weight == 0.0 and _same_names(form, before):
-                weight, related = _OPEN, True
+            if answer is not None and before is not None and attempt.at >= seen.last_progress:
+                weight = doubt_of(form, before, answer, relation is Relation.MAYBE)
+            if worded and thought and thought == attempt.thought and weight == 0.0 and same_names(form, before):
+                weight, related = OPEN, True
             if weight > 0.0 and self._settled(form, before):
                 same.append(attempt.at)
                 reworded, equal = True, False
             elif weight > 0.0:
                 openly.append(attempt.at)
                 doubt += weight
-                akin = relation is Relation.MAYBE or _overlap(form, before)
-                related |= akin and not (items and before and not _share_content(form.text, before.text))
+                akin = relation is Relation.MAYBE or overlap(form, before)
+                related |= akin and not (items and before and not share_content(form.text, before.text))
         if not reworded and not (openly and related):
             return None  # equal calls only: type I; or texts that have nothing in common: a batch
         certainty = Certainty.CERTAIN if equal and not openly else Certainty.LIKELY
@@ -401,36 +292,6 @@ class Insanity(Detector):
         if self.settle is None or before is None:
             return False
         return bool(self.settle(form.text, before.text))
-
-    def _doubt(self, seen: Observation, form: NormalForm, before: NormalForm, relation: Relation) -> float:
-        """How much an open pair counts: short queries for something that keeps coming back with one short result."""
-        if seen.outcome == EMPTY and _commands_seek_the_same(form, before):
-            return _OPEN_NAMES
-        if is_silent_command(seen):
-            return 0.0
-        if seen.outcome in ("empty", "error") and _is_paging(form, before):
-            return _OPEN
-        known = _OPEN if relation is Relation.MAYBE else 0.0
-        if form.keys != before.keys or not _same_values_elsewhere(form, before):
-            return known
-        text, other = form.text, before.text
-        if not (_is_query(form) and _is_query(before)):
-            return known
-        found_nothing = seen.outcome in ("empty", "error")
-        if not found_nothing and (seen.describes_state or is_value(seen.step.result or "")) and not seen.echoes:
-            return known
-        if relation is Relation.MAYBE:
-            return _OPEN
-        if not _is_slot_swap(text, other) and _are_akin(text, other) and _identifiers(text) == _identifiers(other):
-            return _OPEN
-        if not found_nothing and (seen.echoes or not _share_content(text, other)):
-            return known
-        names, others = _identifiers(text), _identifiers(other)
-        if names != others:
-            return _OPEN_NAMES if names < others or others < names else known
-        if _capitalised(text) == _capitalised(other):
-            return _OPEN
-        return _OPEN_NAMES if _overlap(form, before) else 0.0  # names that share nothing: a list of look-ups
 
     def _result(
         self, seen: Observation, same: list[int], openly: list[int], weight: float, certainty: Certainty,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from enum import Enum
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
@@ -49,7 +50,7 @@ class NormalForm:
     and kept.
     """
 
-    __slots__ = ("_digest", "_features", "_text", "keys", "leaves", "tool")
+    __slots__ = ("_digest", "_features", "_hash", "_text", "keys", "leaves", "tool")
 
     def __init__(self, tool: str, leaves: Iterable[Leaf]) -> None:
         self.tool = tool
@@ -58,6 +59,7 @@ class NormalForm:
         self._digest: bytes | None = None
         self._features: dict[tuple[int, ...], TextFeatures] = {}
         self._text: str | None = None
+        self._hash: int | None = None
 
     @property
     def digest(self) -> bytes:
@@ -89,6 +91,8 @@ class NormalForm:
 
     def joined(self, positions: tuple[int, ...]) -> str:
         """The values at these positions, one a line."""
+        if len(positions) == 1:
+            return self.leaves[positions[0]].value
         return "\n".join(self.leaves[position].value for position in positions)
 
     def to_plain(self) -> list[Any]:
@@ -119,7 +123,9 @@ class NormalForm:
         return self.tool == other.tool and self.leaves == other.leaves
 
     def __hash__(self) -> int:
-        return hash((self.tool, self.leaves))
+        if self._hash is None:
+            self._hash = hash((self.tool, self.leaves))
+        return self._hash
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{leaf.key}={leaf.value[:40]!r}" for leaf in self.leaves[:4])
@@ -173,12 +179,16 @@ def _key_difference(a: NormalForm, b: NormalForm) -> str:
     )
 
 
+@lru_cache(maxsize=256)  # an agent that goes round comes back to the wordings that it has tried
 def _compare_leaves(a: NormalForm, b: NormalForm) -> Comparison:
     texts: list[int] = []
     for position, (left, right) in enumerate(zip(a.leaves, b.leaves, strict=True)):
         if left == right:
             continue
-        if _is_inverted(left.value, right.value) or _is_inverted(right.value, left.value):
+        if "," in left.value:
+            if "," not in right.value and _is_inverted(right, left):
+                continue
+        elif "," in right.value and _is_inverted(left, right):
             continue
         if left.kind in _WORDED and right.kind in _WORDED and (left.kind == TEXT or right.kind == TEXT):
             if quotes_another(left.value, right.value):
@@ -228,10 +238,10 @@ def _same_leaf(left: Leaf, right: Leaf) -> bool:
     return left.kind == WORD and fold(left.value) == fold(right.value)
 
 
-def _is_inverted(name: str, sorted_name: str) -> bool:
-    """Whether a name is written for sorting there: ``Berg, Joost van den`` and ``Joost van den Berg``."""
-    last, comma, first = sorted_name.partition(",")
-    return comma == "," and "," not in first + name and fold(f"{first} {last}") == fold(name)
+def _is_inverted(name: Leaf, sorted_name: Leaf) -> bool:
+    """Whether a name without a comma is written for sorting there: ``Berg, Joost van den``, ``Joost van den Berg``."""
+    last, _, first = sorted_name.value.partition(",")
+    return "," not in first and fold(f"{first} {last}") == fold(name.value)
 
 
 def _is_grouped(whole: str, grouped: str) -> bool:

@@ -84,6 +84,8 @@ def quotes_another(text: str, other: str) -> bool:
     >>> quotes_another("name contains 'signed contract'", "name contains 'contract signed 2024'")
     False
     """
+    if "'" not in text and '"' not in text:
+        return False  # as most texts
     if _QUOTED.search(text) is None or _QUOTED.sub("''", text) != _QUOTED.sub("''", other):
         return False
     pairs = zip(_QUOTED.findall(text.casefold()), _QUOTED.findall(other.casefold()), strict=True)
@@ -175,7 +177,7 @@ def _some(items: set[str] | frozenset[str]) -> str:
 def _name_mismatch(a: TextFeatures, b: TextFeatures) -> str:
     if not a.names and not b.names:
         return ""
-    for name in sorted(a.names & b.names):
+    for name in sorted(a.names & b.names) if a.named != b.named else ():
         forms = [{form for named, form in side.named if named == name} for side in (a, b)]
         if any(forms) and forms[0].isdisjoint(
             forms[1]
@@ -226,13 +228,16 @@ def _direction_mismatch(a: TextFeatures, b: TextFeatures) -> str:
 
 def _role_mismatch(a: TextFeatures, b: TextFeatures) -> str:
     """The first difference in roles (who does what to whom, what is part of what) or in mood; empty without any."""
-    for left, link, right in sorted(a.around) if a.around and b.around else ():
+    ends = {(left, right) for left, _, right in b.around} if a.around else ()
+    for left, link, right in sorted(a.around) if ends else ():
+        if (right, left) not in ends:
+            continue
         for back in vocab.PREPOSITIONS if a.english and b.english and link in vocab.PREPOSITIONS else (link,):
             if (right, back, left) in b.around and left != right:
                 return f"the roles of {left} and {right} are swapped"
     if not (a.english and b.english):
         return ""
-    for one, other in vocab.OPPOSED_MOODS:
+    for one, other in vocab.OPPOSED_MOODS if a.moods != b.moods else ():
         if ({one, other} & a.moods, {one, other} & b.moods) in (({one}, {other}), ({other}, {one})):
             return f"another mood or time: {one} / {other}"
     if ("only" in a.vocabulary) != ("only" in b.vocabulary):
@@ -312,9 +317,11 @@ def _by_words(a: TextFeatures, b: TextFeatures) -> Judgement:
 
 def _replaced(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, str] | None:
     """The part, of at most three words, in which alone two texts differ, where the rest is as long: another name."""
-    start = next((at for at, (one, other) in enumerate(zip(a, b, strict=False)) if one != other), min(len(a), len(b)))
-    most = min(len(a), len(b)) - start
-    end = next((at for at in range(most) if a[-1 - at] != b[-1 - at]), most)
+    least, start, end = min(len(a), len(b)), 0, 0
+    while start < least and a[start] == b[start]:
+        start += 1
+    while end < least - start and a[-1 - end] == b[-1 - end]:
+        end += 1
     left, right = a[start : len(a) - end], b[start : len(b) - end]
     if not left or not right or not set(left).isdisjoint(right):
         return None
