@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.detectors import DetectionResult, Detector, detector_of
@@ -128,6 +129,13 @@ def brought(step: StepRecord) -> str:
         return step.outcome_type
     if step.stated or step.result is None:
         return "data"
+    kind = _kind_of(text)
+    return "data" if kind == "acknowledged" and is_lookup(step.tool_name) else kind
+
+
+@lru_cache(maxsize=64)  # a run that is to stop returns one text again and again
+def _kind_of(text: str) -> str:
+    """As ``brought``, by the text of a success alone."""
     if not text or is_empty_result(text):
         return EMPTY
     if is_refusal(text):
@@ -138,7 +146,7 @@ def brought(step: StepRecord) -> str:
         return ERROR
     if states_error(text.rpartition("\n")[2][:_SEARCHED_CHARS]):
         return ERROR  # a log, or a report, that ends so
-    return "acknowledged" if is_acknowledgement(text) and not is_lookup(step.tool_name) else "data"
+    return "acknowledged" if is_acknowledgement(text) else "data"
 
 
 def advice_on(found: DetectionResult, step: StepRecord) -> tuple[str, ...]:
@@ -242,10 +250,16 @@ def args_excerpt(args: Any) -> str:
             text = _JSON.encode(args)
         except (TypeError, ValueError, RecursionError):  # JSON has no text for a key, or Python for an integer
             text = "…"
-    text = without_credentials(text)
+    shown = _ends_of(text)
     if request is None:
-        return clip_middle(text)
-    return clip(f"{request[0]} {without_credentials(request[1])} {clip_middle(text)}".rstrip())
+        return shown
+    return clip(f"{request[0]} {without_credentials(request[1])} {shown}".rstrip())
+
+
+@lru_cache(maxsize=64)  # a run that is stuck makes a few calls again and again
+def _ends_of(text: str) -> str:
+    """Both ends of arguments as text, without credentials."""
+    return clip_middle(without_credentials(text))
 
 
 def _sent(rest: dict[str, Any]) -> Any:
@@ -276,7 +290,12 @@ def quoted(result: str, limit: int = MAX_EXCERPT_CHARS) -> str:
 
     A result is untrusted: see ``as_data``.
     """
-    return named_blocks(result) or f'"{clip(as_data(result[: 4 * limit + 64]), limit)}"'
+    return named_blocks(result) or _quotation(result[: 4 * limit + 64], limit)
+
+
+@lru_cache(maxsize=64)
+def _quotation(head: str, limit: int) -> str:
+    return f'"{clip(as_data(head), limit)}"'
 
 
 def reason_text(found: DetectionResult, step: StepRecord, *, excerpt: bool = True) -> str:

@@ -80,8 +80,13 @@ def weights() -> dict[str, float]:
 
 def detector_of(finding: DetectionResult) -> type[Detector]:
     """The class that made a finding, by its type and rule; the first of its type where the rule is unknown."""
-    of_type = [kind for kind in (*REGISTRY.values(), *REPORTED) if kind.loop_type == finding.loop_type]
-    return next((kind for kind in of_type if finding.rule in kind.rules), of_type[0] if of_type else Detector)
+    first: type[Detector] | None = None
+    for kind in (*REGISTRY.values(), *REPORTED):
+        if kind.loop_type == finding.loop_type:
+            if finding.rule in kind.rules:
+                return kind
+            first = first or kind
+    return first or Detector
 
 
 __all__ = [
