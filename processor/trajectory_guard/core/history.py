@@ -229,9 +229,12 @@ class History:
         """Count the places in the trajectory from that many steps earlier."""
         self.places = array("Q", [place + steps for place in self.places])
 
-    def places_of(self, indices: Iterable[int], newest: int) -> tuple[int, ...]:
+    def places_of(self, indices: tuple[int, ...], newest: int) -> tuple[int, ...]:
         """As ``place_of``, of several steps."""
         start, places, known = self.calls.start, self.places, len(self.places)
+        if indices and indices[0] >= start and indices == tuple(range(indices[0], indices[-1] + 1)):
+            found = places[indices[0] - start : indices[-1] + 1 - start].tolist()  # in a row, as those of most loops
+            return (*found, *[newest] * (len(indices) - len(found)))
         return tuple([places[at - start] if 0 <= at - start < known else self.place_of(at, newest) for at in indices])
 
     def place_of(self, index: int, newest: int) -> int:
@@ -251,8 +254,9 @@ class History:
             return []
         wanted = (int.from_bytes(call, byteorder), int.from_bytes(result, byteorder))
         calls, results = memoryview(self.calls.data).cast("Q"), memoryview(self.results.data).cast("Q")
-        pairs = enumerate(zip(calls, results, strict=True), first)
-        found = [at for at, pair in pairs if pair == wanted and at >= index]
+        offset = max(0, index - first)
+        pairs = enumerate(zip(calls[offset:], results[offset:], strict=True), first + offset)
+        found = [at for at, pair in pairs if pair == wanted]
         found.reverse()
         return found
 

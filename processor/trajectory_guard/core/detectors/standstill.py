@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import repeat
 from struct import pack, unpack
 from typing import Any, ClassVar, Final, NamedTuple
@@ -194,31 +195,28 @@ class Standstill(Detector):
         """Of the newest twelve turns that ask or say something: those that ask nothing new, and whose answer is one
         that came before with all its figures. None if they are fewer than nine, or one of the newest three is not.
         """
-        turns = [one for one in zip(_indices(self.steps), self.marks, strict=True) if one[1] & (_NEW | _SAME)][
-            -_ANSWERS:
-        ]
-        same = tuple([at for at, mark in turns if mark & _SAME and not mark & _NEW])
-        marks = [mark for _, mark in turns]
-        if len(same) < _SAME_ANSWERS or any(mark & _NEW for mark in marks[-_SINCE_NEW:]):
+        turns = [at for at, mark in enumerate(self.marks) if mark & (_NEW | _SAME)][-_ANSWERS:]
+        marks = [self.marks[at] for at in turns]
+        same = [at for at, mark in zip(turns, marks, strict=True) if mark & _SAME and not mark & _NEW]
+        if len(same) < _SAME_ANSWERS or [1 for mark in marks[-_SINCE_NEW:] if mark & _NEW]:
             return ()
-        return same if _count(marks, _WAIT) <= _MANY_WAITS and _count(marks, _AGAIN) >= _REPEATED else ()
+        if _count(marks, _WAIT) > _MANY_WAITS or _count(marks, _AGAIN) < _REPEATED:
+            return ()
+        steps = _indices(self.steps)
+        return tuple([steps[at] for at in same])
 
     def _asked(self, seen: Observation, tool: int) -> int:
         """Whether the call holds new words, or new figures; they are remembered."""
         if not seen.call:
             return _WORDS
-        text = "\n".join(seen.values)[:_MAX_CHARS].casefold()
-        words: list[str] = []
-        for line in text.split("\n"):
-            words += [line] if line.count(" ") >= _MAX_WORDS else _WORD.findall(line)
-        checksums = _checksums(words, tool)
+        words = _words_of(seen.values, tool)
         known = set(_numbers(self.words))
-        if known.issuperset(checksums):
+        if known.issuperset(words.values()):
             return 0
-        pairs = [(one, word) for one, word in zip(checksums, words, strict=False) if one not in known]
-        self.words = _with_new(self.words, list(dict.fromkeys([one for one, _ in pairs])), _KEPT_WORDS)
-        figures = sum([_DIGIT.search(word) is not None for _, word in pairs])
-        return _FIGURES * (figures > 0) | _WORDS * (figures < len(pairs))
+        new = {word: one for word, one in words.items() if one not in known}
+        self.words = _with_new(self.words, list(dict.fromkeys(new.values())), _KEPT_WORDS)
+        figures = sum([_DIGIT.search(word) is not None for word in new])
+        return _FIGURES * (figures > 0) | _WORDS * (figures < len(new))
 
     def _answered(self, seen: Observation, tool: int) -> int:
         """Whether the answer says something new, or what it said before; whether the step waits, or says little."""
@@ -306,9 +304,16 @@ def _is_about_its_own(seen: Observation, text: str) -> bool:
     return seen.made < 2 and len(figures) > 1 and all(one in text for one in figures)
 
 
-def _checksums(words: list[str], tool: int) -> list[int]:
-    encoded = map(str.encode, words[:_MAX_CHECKSUMS], repeat("utf-8"), repeat("replace"))
-    return [one & 0xFFFF for one in map(crc32, encoded, repeat(tool))]
+@lru_cache(maxsize=16)  # a run that is stuck asks for a few things again and again
+def _words_of(values: tuple[str, ...], tool: int) -> dict[str, int]:
+    """The words and figures of a request, each with its checksum; not to be changed."""
+    text = "\n".join(values)[:_MAX_CHARS].casefold()
+    words: list[str] = []
+    for line in text.split("\n"):
+        words += [line] if line.count(" ") >= _MAX_WORDS else _WORD.findall(line)
+    unique = dict.fromkeys(words[:_MAX_CHECKSUMS])
+    encoded = map(str.encode, unique, repeat("utf-8"), repeat("replace"))
+    return {word: one & 0xFFFF for word, one in zip(unique, map(crc32, encoded, repeat(tool)), strict=True)}
 
 
 def _with_new(data: bytes, new: list[int], kept: int) -> bytes:
