@@ -1,8 +1,7 @@
 """Masking what changes from answer to answer without meaning anything: clocks, durations, ids, counters, places.
 
 Two strengths. ``mask_text`` is for errors, where numbers of lines, cells and attempts say nothing. ``mask_noise`` is
-for answers, where a date, a time slot or a row number may be the very thing that was asked for: only forms that nobody
-asks for are masked.
+for answers, where a date, a time slot or a row number may be what was asked for: only what nobody asks for is masked.
 """
 
 from __future__ import annotations
@@ -376,15 +375,17 @@ def mask_value(value: Any, depth: int = 0, mask: Callable[[str], str] = mask_noi
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
     kind, below = type(value), depth + 1
     if kind is dict:
-        return {
-            key: unfold_text(mask(item), below) if type(item) is str else mask_value(item, below, mask)
-            for key, item in value.items()
-            if not is_volatile_key(key)
-        }
+        masked = {key: item for key, item in value.items() if not is_volatile_key(key)}
+        for key, item in masked.items():
+            if type(item) is not str:
+                masked[key] = mask_value(item, below, mask)
+            elif not item.isalpha():  # no mask is about letters alone
+                masked[key] = unfold_text(mask(item), below)
+        return masked
     if kind is list:
         return [mask_value(item, below, mask) for item in value]
     if kind is str:
-        return unfold_text(mask(value), depth)
+        return value if value.isalpha() else unfold_text(mask(value), depth)
     if (kind is int or kind is float) and value >= _FIRST_EPOCH and _WHOLE_EPOCH.fullmatch(repr(value)):
         return "<epoch>"
     return plain_number(value) if kind is float else value

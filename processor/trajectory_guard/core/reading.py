@@ -48,8 +48,8 @@ from trajectory_guard.core.tracking import scope
 from trajectory_guard.core.volatile import (
     REPEATS_BESIDE_WORK,
     REPEATS_TO_LEARN,
-    STAMP,
     NoiseProfile,
+    holds_stamp,
     is_checksum,
     is_volatile_throughout,
     learn,
@@ -184,7 +184,7 @@ class Reader:
         if step.stated:
             seen.progress = seen.result not in run.history.results
             return
-        if STAMP.search(result) is not None:
+        if holds_stamp(result):
             run.note_dated(seen.call, masked_answer(result))
         if seen.outcome != EMPTY:
             self._form(seen, result)
@@ -335,7 +335,7 @@ class Reader:
         makes = makes_something(step.tool_name, step.args)
         profile, noise = learn(known, masked.hex(), text, repeats, makes=makes)
         profile = profile.at_time(known, text, seen.step.timestamp)
-        if (known is None or not known.masked) and STAMP.search(text) is not None:
+        if (known is None or not known.masked) and holds_stamp(text):
             may_be_under_way = max(profile.ages, default=0.0) >= 1.0  # seconds: for so long already
             noise = run.dated_as(seen.call) == masked and not may_be_under_way
             run.note_dated(seen.call, masked)

@@ -150,12 +150,15 @@ def is_timetable(text: str) -> bool:
     """
     if text[:1] not in ("{", "[") or text.count(":") < _MIN_TIMES:
         return False
+    if text.isascii() and b"0:00" not in text.encode().translate(_DIGITS):
+        return False  # as most objects: no search
     times = len(_TIME.findall(text))
     return times >= _MIN_TIMES and times * _WORDS_PER_TIME >= len(_NAME.findall(text))
 
 
 _MIN_TIMES: Final = 4
 _WORDS_PER_TIME: Final = 3
+_DIGITS: Final = bytes.maketrans(b"123456789", b"000000000")
 _TIME: Final = re.compile(r"(?<![+\d:-])\d{1,2}:\d{2}")
 _NAME: Final = re.compile(r"(?<![^\s\"',:{}\[\]])[^\W\d][^\s\"',:{}\[\]]*")
 

@@ -88,7 +88,7 @@ def chars_of(value: Any, limit: int) -> int:
         elif kind is dict:
             total += 6 * len(item)  # quotes, colon and comma, and no value is without a character
             if total <= limit:
-                total += sum(map(len, [one for pair in item.items() for one in pair if type(one) is str]))
+                total += sum(map(len, [one for one in (*item, *item.values()) if type(one) is str]))
                 stack += [value for value in item.values() if type(value) in _COUNTED]
         elif kind is list or kind is tuple:
             total += 3 * len(item)

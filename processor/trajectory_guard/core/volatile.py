@@ -57,7 +57,8 @@ _QUANTITY: Final = re.compile(r"\A(?:\W*\d+(?:[.,]\d{1,3}|[-\u2013]\d{1,6})*\W*(
 """A count, a range, a price, a reading, a plain word: a change is progress. Others are tokens and noisy decimals."""
 _TOKENS: Final = re.compile(r"[^\s,;|(){}\[\]]+")
 _NAMED: Final = re.compile(r"([A-Za-z_][\w.-]{0,63})=([^=].*)")
-STAMP: Final = re.compile(r":\d\d:\d\d|-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-|1[5-9]\d{8}")
+_STAMP: Final = re.compile(r":\d\d:\d\d|-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-|1[5-9]\d{8}")
+_ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
 """A part of a clock with seconds, of a uuid, or of seconds since the epoch: finding one is much faster than masking."""
 
 
@@ -139,6 +140,22 @@ def is_volatile_throughout(result: str) -> bool:
         return False
     rest = _MASKS.sub("", mask_noise(result.strip("\"'{}[]() ")))
     return rest != result and not any(map(str.isalnum, rest))
+
+
+def holds_stamp(result: str) -> bool:
+    """Whether a result holds a clock with seconds, the middle of a uuid, or seconds since 1970.
+
+    >>> holds_stamp("done at 10:21:07"), holds_stamp("see 4d3c-9f86-77"), holds_stamp('{"id": 7000012, "at": "10:21"}')
+    (True, False, False)
+    """
+    if result.isascii():  # a quick look, which spares most results the search
+        digits = result.encode().translate(_ZEROS)
+        if b":00:00" not in digits and b"0000000000" not in digits and digits.count(b"-") < _DASHES:
+            return False
+    return _STAMP.search(result) is not None
+
+
+_DASHES: Final = 3
 
 
 def is_checksum(result: str) -> bool:
