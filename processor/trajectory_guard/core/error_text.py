@@ -14,7 +14,7 @@ from typing import Any, Final
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.literals import parse_literal
 from trajectory_guard.core.result_text import MAX_FORM_CHARS
-from trajectory_guard.core.wordlists import ascii_beginnings, beginnings
+from trajectory_guard.core.wordlists import ascii_beginnings, beginnings, may_hold
 
 ERROR_WORDS: Final = (
     "error|exception|traceback|fatal|failed|failure|invalid|cannot|could not|unable to|unknown|unrecognized"
@@ -368,7 +368,13 @@ _PROPERTY_PATH: Final = re.compile(
     r"\"(?:path|loc|missingProperty)\"\s{0,3}:\s{0,3}(?:\[(?P<names>[^\]]{1,160})\]|\"(?P<field>[^\"]{1,80})\")"
 )
 _EACH_NAME: Final = re.compile(r"[A-Za-z_$][\w.$-]*")
-_VALIDATES: Final = re.compile(r"valid|required|missing", re.IGNORECASE)
+_LACK_STEMS: Final = (
+    "requi", "missing", "must ", "erforderlich", "pflichtfeld", "fehlt", "obligato", "manquant", "requerid", "richiest",
+    "mancante", "verplicht", "wymagan",
+)  # fmt: skip
+"""In ASCII text one of them is part of every match of ``_WORDS_OF_LACK``."""
+_VALIDATING: Final = ("valid", "required", "missing")
+_VALIDATES: Final = re.compile("|".join(_VALIDATING), re.IGNORECASE)
 _MAX_NAMES: Final = 8
 _MAX_MESSAGE_CHARS: Final = 2_000
 """Longer texts are logs and tracebacks, which name many things."""
@@ -393,13 +399,13 @@ def names_asked_for(text: str) -> tuple[str, ...]:
 @lru_cache(maxsize=128)  # a run that is stuck fails in the same words
 def _names_asked_for(text: str) -> tuple[str, ...]:
     names: list[str] = []
-    if _WORDS_OF_LACK.search(text) is not None:
+    if may_hold(_LACK_STEMS, text) and _WORDS_OF_LACK.search(text) is not None:
         quoted = [found[1] for found in _AFTER_NAME.finditer(text)]
         quoted += [name for found in _BEFORE_NAMES.finditer(text) for name in _EACH_QUOTED.findall(found["names"])]
         names = quoted or [found["names"] or found["field"] for found in _BARE_NAME.finditer(text)]
         for found in _BARE_NAMES.finditer(text):
             names += _EACH_NAME.findall(found["names"])
-    if _VALIDATES.search(text) is not None:
+    if may_hold(_VALIDATING, text) and _VALIDATES.search(text) is not None:
         for pattern in (_PROPERTY_LINE, _PROPERTY_PATH):
             for found in pattern.finditer(text):
                 names += _EACH_NAME.findall(" ".join(part for part in found.groups() if part))

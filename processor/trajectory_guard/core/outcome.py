@@ -347,8 +347,8 @@ def _masked_line(line: str) -> str:
     line = line[:400]
     if "('" in line or '("' in line:
         line = _RAISED.sub(r"\1: \2\3", line)
-    line = _PATHS.sub("<path>", _QUOTED.sub("<q>", _URLS.sub("<url>", mask_text(line))))
-    line = _CODES.sub("<hex>", line)
+    line = _QUOTED.sub("<q>", _URLS.sub("<url>", mask_text(line)))
+    line = _CODES.sub("<hex>", _PATHS.sub("<path>", line) if "/" in line or "." in line else line)
     return _NUMBERS.sub("#", line).lower()[:160]
 
 

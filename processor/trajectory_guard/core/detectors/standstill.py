@@ -210,13 +210,15 @@ class Standstill(Detector):
         if not seen.call:
             return _WORDS
         words = _words_of(seen.values, tool)
-        known = set(_numbers(self.words))
-        if known.issuperset(words.values()):
+        unknown = set(words.values()).difference(_numbers(self.words))
+        if not unknown:
             return 0
-        new = {word: one for word, one in words.items() if one not in known}
+        new = {word: one for word, one in words.items() if one in unknown}
         self.words = _with_new(self.words, list(dict.fromkeys(new.values())), _KEPT_WORDS)
-        figures = sum([_DIGIT.search(word) is not None for word in new])
-        return _FIGURES * (figures > 0) | _WORDS * (figures < len(new))
+        mark = 0
+        for word in new:
+            mark |= _WORDS if _DIGIT.search(word) is None else _FIGURES
+        return mark
 
     def _answered(self, seen: Observation, tool: int) -> int:
         """Whether the answer says something new, or what it said before; whether the step waits, or says little."""
