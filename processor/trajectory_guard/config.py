@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import fields
 from pathlib import Path
@@ -19,7 +18,7 @@ from trajectory_guard.config_messages import UNKNOWN_KEY, in_variables, wrong_ty
 from trajectory_guard.config_messages import ConfigError as ConfigError
 from trajectory_guard.config_messages import Mistake as Mistake
 from trajectory_guard.config_part import PartModel, mistakes_of
-from trajectory_guard.config_values import BaseUrl, OptionalPath, Secret
+from trajectory_guard.config_values import BaseUrl, OptionalPath, Secret, without_credentials
 from trajectory_guard.core.detectors import weights as default_weights
 from trajectory_guard.core.settings import EngineSettings, ToolSettings, check_weights
 from trajectory_guard.core.templates import template_mistake
@@ -68,7 +67,6 @@ _WRAPPERS: Final = ("guard", "tool", "trajectory_guard", "trajectory-guard")
 """Keys below which other programs, and the collector, have the keys of the guard."""
 _AT_THE_TOP: Final = " (this file has the guard's keys at its top, or in sections such as 'policy')"
 _OF_A_FILE: Final = "; GuardConfig.from_file(path) reads a file"
-_USERINFO: Final = re.compile(r"//[^/@\s]{1,256}@")
 _ENGINE: Final = EngineSettings()
 _TOOL: Final = ToolSettings()
 
@@ -412,7 +410,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, BaseModel):
         value = value.model_dump(exclude_defaults=True)
     name = getattr(value, "__qualname__", None) if callable(value) else None
-    text = f"{getattr(value, '__module__', '?')}.{name}" if name else _USERINFO.sub("//***@", repr(value))
+    text = f"{getattr(value, '__module__', '?')}.{name}" if name else without_credentials(repr(value))
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 

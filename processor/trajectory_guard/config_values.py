@@ -28,9 +28,23 @@ def url_mistake(url: str) -> str | None:
         return "expected http:// or https://"
     if not host or any(char.isspace() for char in url):
         return "names no host" if not host else "has a blank in it"
+    if parts.username is not None or parts.password is not None:
+        return "holds credentials, which are no part of an address: give a token instead"
     if port == 0:
         return "has a port that is no number from 1 to 65535"
     return "expected no query and no fragment" if parts.query or parts.fragment else None
+
+
+def without_credentials(text: str) -> str:
+    """A text in which no address shows a user and a password.
+
+    >>> without_credentials("ftp://ann:p4ss@localhost:1")
+    'ftp://***@localhost:1'
+    """
+    return _CREDENTIALS.sub("//***@", text)
+
+
+_CREDENTIALS: Final = re.compile(r"//[^/@\s]{1,500}@")
 
 
 def base_url(url: str | None) -> str | None:

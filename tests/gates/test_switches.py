@@ -16,6 +16,7 @@ from trajectory_guard import (
     TrajectoryGuardMiddleware,
     TrajectoryGuardNode,
     apply_guard,
+    guard_compiled,
     instrument,
 )
 from trajectory_guard.cli.demo.scripted import ScriptedChatModel
@@ -117,3 +118,29 @@ def test_gates_around_nodes_that_only_observe_route_forward(
         monkeypatch.setenv("TRAJECTORY_GUARD_DISABLED", "true")
     assert route({}) == "go on"
     assert gate.certificates  # recorded all the same
+
+
+@pytest.mark.parametrize("switch", ["mode", "disabled"])
+def test_a_gate_that_cannot_act_asks_no_collector(switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if switch == "disabled":
+        monkeypatch.setenv("TRAJECTORY_GUARD_DISABLED", "true")
+    keys: Any = {"collector_url": "http://localhost:1"}
+    board = new_board(**keys, **({"mode": "observe"} if switch == "mode" else {}))
+    apply_guard(builder := agent_builder(repeats(8)), board=board)
+    builder.compile().invoke(TASK)
+
+    assert not board.counts["errors.collector"]
+
+
+@pytest.mark.parametrize("wrap", [guard_compiled, apply_guard])
+def test_no_ending_is_none(wrap: Any) -> None:
+    builder = agent_builder(repeats(8))
+    graph = builder.compile() if wrap is guard_compiled else builder
+    with pytest.raises(TypeError, match=r"on_stop: expected 'end', .* got None"):
+        wrap(graph, on_stop=None, board=new_board())
+
+
+@pytest.mark.parametrize("argument", ["agent", "tools"])
+def test_a_node_is_named_by_a_text(argument: str) -> None:
+    with pytest.raises(TypeError, match=rf"{argument}: expected the name of a node, or several, got 3"):
+        apply_guard(agent_builder(repeats(8)), board=new_board(), **{argument: 3})  # type: ignore[arg-type]

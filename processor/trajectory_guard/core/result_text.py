@@ -289,7 +289,8 @@ _STATUS_LINE: Final = re.compile(r"(?:HTTP/\d(?:\.\d)? )?20[1-5](?: [A-Z][A-Za-z
 _LABEL: Final = re.compile(r"\A(?:success|ok|done|info|message|output|response|result)[:!.-] (?=\w)", re.IGNORECASE)
 _EMPTY_RESPONSE: Final = re.compile(
     r"(?:HTTP/\d(?:\.\d)? |status(?:[ _]code)?[:=] ?)20[0-5](?: [A-Z][A-Za-z -]{1,30})?"
-    r"(?:\r?\n(?:(?:body|content|data|text|output|response):|(?!body|content:|data|text|output|response)[\w-]{1,40}: ?[^\n]{1,80})\s{0,9}){0,8}",
+    r"(?:\r?\n(?:(?:body|content|data|text|output|response):"
+    r"|(?!body|content:|data|text|output|response)[\w-]{1,40}: ?[^\n]{1,80})\s{0,9}){0,8}",
     re.IGNORECASE,
 )
 """A response of HTTP as text, with headers and without a body."""

@@ -33,6 +33,8 @@ def output_of(result: str) -> str:
     '3 rows'
     >>> output_of('{"output": "", "error": "", "success": true}')
     ''
+    >>> output_of('{"output": "half", "error": "", "success": false}')
+    '{"output": "half", "error": "", "success": false}'
     >>> output_of('{"stdout": "", "stderr": "no such table", "exit_code": 1}')
     '{"stdout": "", "stderr": "no such table", "exit_code": 1}'
     """
@@ -48,7 +50,7 @@ def output_of(result: str) -> str:
         return result  # something else stands beside what was printed
     if any(_ENDED.fullmatch(key) is not None and item not in _WELL for key, item in others.items()):
         return result
-    if names[1] == "error" and streams[1]:
+    if (names[1] == "error" and streams[1]) or any(members.get(key) is False for key in ("success", "ok")):
         return result
     return "\n".join([one for one in streams if one])
 
@@ -100,7 +102,23 @@ _OF_ENVELOPE: Final = re.compile(
     r"|meta(?:data)?|_meta|version|api_?version|jsonrpc|id|server|timestamp|disclaimer|copyright|powered_?by",
     re.IGNORECASE,
 )
-_GOES_WELL: Final = (None, True, 0, 200, "", "0", "200", "ok", "OK", "success", "Success", "succeeded", "done", [], {})
+_GOES_WELL: Final[tuple[Any, ...]] = (
+    None,
+    True,
+    0,
+    200,
+    "",
+    "0",
+    "200",
+    "ok",
+    "OK",
+    "success",
+    "Success",
+    "succeeded",
+    "done",
+    [],
+    {},
+)
 _SAYS_NOTHING: Final = re.compile(
     r"meta(?:data)?|_meta|version|api_?version|jsonrpc|id|server|timestamp|disclaimer|copyright|powered_?by",
     re.IGNORECASE,
@@ -137,7 +155,7 @@ def content_of(result: str) -> str:
 
 
 _CONTENT: Final = re.compile(r'"(?:data|results?|response|payload|value)"\s{0,4}:')
-_NOTHING: Final = (None, "", [], {}, False)
+_NOTHING: Final[tuple[Any, ...]] = (None, "", [], {}, False)
 
 
 _END_CHARS: Final = 200
@@ -147,7 +165,8 @@ _UNIT: Final = r"(?:ms|s|secs?|seconds)"
 _FEET: Final = re.compile(
     # the id of the request, and how long it took
     r"\n[^\w\n]{0,4}(?:x-)?(?:request|trace|correlation)(?:[ _-]?id)?[ :=#(]{1,4}(?=[\w-]{0,63}\d)[\w-]{6,64}"
-    rf"(?:[^\w\n]{{1,4}}(?:took|in|after|elapsed|duration|latency)?[ :=]{{0,3}}\d[\d.]{{0,9}} ?{_UNIT})?[^\w\n]{{0,4}}\s*\Z"
+    rf"(?:[^\w\n]{{1,4}}(?:took|in|after|elapsed|duration|latency)?[ :=]{{0,3}}\d[\d.]{{0,9}} ?{_UNIT})?"
+    r"[^\w\n]{0,4}\s*\Z"
     # what is left of a budget
     r"|\n[^\w\n]{0,4}(?:tokens?|context|budget|requests?|queries|calls|credits|quota|usage)\b(?=[^\n]{0,60}\d)"
     r"(?=[^\n]{0,60}\b(?:used|left|remain(?:s|ing)?|so far|today)\b)[^\n]{0,80}\s*\Z"
@@ -156,17 +175,18 @@ _FEET: Final = re.compile(
     r"(?:exit )?(?:code|status|value)?[ :=]{1,3}0[^\w\n]{0,3}\s*\Z",
     re.IGNORECASE,
 )
-_NOTE: Final = r"(?:note|notice|disclaimer|hint|tip|important|reminder|nota|aviso|hinweis|remarque|примечание|注意?|提示|参考) ?[:：]"
+_NOTE: Final = (
+    r"(?:note|notice|disclaimer|hint|tip|important|reminder|nota|aviso|hinweis|remarque|примечание"
+    r"|注意?|提示|参考) ?[:：]"
+)
 _REMARK: Final = re.compile(
     rf"\n\s{{0,9}}\n{_NOTE}[^\d\n{{}}\[\]<>|]{{1,400}}\Z|\A{_NOTE}[^\d\n{{}}\[\]<>|]{{1,400}}\n\s{{0,9}}\n",
     re.IGNORECASE,
 )
 """A paragraph of advice before or behind an answer, without figures and fields."""
 _REMARK_CHARS: Final = 420
-_BLOCK: Final = re.compile(
-    r"\s*<(?P<tag>(?:system|environment|budget|token|reminder)[\w:-]{0,40})>(?:(?!</(?P=tag)>)(?s:.)){0,4000}</(?P=tag)>\s*\Z",
-    re.IGNORECASE,
-)
+_CLOSING: Final = re.compile(r"</((?:system|environment|budget|token|reminder)[\w:-]{0,40})>\Z", re.IGNORECASE)
+"""The end of a block that a harness writes to the model."""
 _FRAMES: Final = re.compile(
     r"\A\s{0,9}(?:"
     r"```[\w-]{0,20}\n(?P<fenced>(?s:.){0,8000}?)\n?```"
@@ -179,7 +199,8 @@ _FRAMES: Final = re.compile(
 )
 _LABEL: Final = re.compile(r"\A\s{0,9}(?:observation|tool (?:output|result|response)):\s{0,3}", re.IGNORECASE)
 _CLOCK: Final = re.compile(
-    r"\A\[?(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?[ :-]{1,3}(?=[^\W\d]|[{\[\x22]|\Z)"
+    r"\A\[?(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?[ :-]{1,3}"
+    r"(?=[^\W\d]|[{\[\x22]|\Z)"
 )
 """The time at which a line was written."""
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]")
@@ -211,8 +232,10 @@ def without_frame(result: str) -> str:
 def _inside(text: str) -> str:
     """A text without one of its frames; ``text`` itself if it has none."""
     end = text[-_END_CHARS:].rstrip()
-    if end[-1:] == ">" and (block := _BLOCK.search(text, max(0, len(text) - _BLOCK_CHARS))) is not None:
-        return text[: block.start()]
+    if end[-1:] == ">" and (closing := _CLOSING.search(end)) is not None:
+        start = text.rfind(f"<{closing[1]}>", max(0, len(text) - _BLOCK_CHARS))
+        if start >= 0:
+            return text[:start].rstrip()
     if any(map(str.isdigit, end)) and (foot := _FEET.search(text, max(0, len(text) - _END_CHARS))) is not None:
         return text[: foot.start()]
     if "\n\n" in text[-_REMARK_CHARS:] or "\n\n" in text[:_REMARK_CHARS]:

@@ -8,12 +8,14 @@ from typing import Any
 from trajectory_guard.config_messages import wrong_type
 
 
-def check_gate_arguments(state_of: Any, messages_key: Any) -> None:
+def check_gate_arguments(on_stop: Any, state_of: Any, messages_key: Any) -> None:
     """Check what gates of a graph are given besides configuration and board (``runtime.board_for``).
 
     Raises:
         TypeError: one has a wrong type; it is named.
     """
+    if not isinstance(on_stop, str):
+        raise wrong_type("on_stop", "'end', 'raise', 'interrupt' or the name of a node", on_stop)
     if state_of is not None and not callable(state_of):
         raise wrong_type("state_of", "a function of the graph state", state_of)
     if not isinstance(messages_key, str):

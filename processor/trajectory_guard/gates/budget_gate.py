@@ -65,7 +65,7 @@ class BudgetGate:
     ) -> None:
         if on_refusal not in ("end", "raise"):
             raise ValueError(f"on_refusal: {on_refusal!r} is none of 'end', 'raise'")
-        check_gate_arguments(None, messages_key)
+        check_gate_arguments("end", None, messages_key)
         check_budget_arguments(None, text, None, text_name="text")
         self._gate = Gate(config, board=board)
         self._raises, self._text, self._key = on_refusal == "raise", text, messages_key

@@ -121,7 +121,8 @@ class Gate:
         """Take the configuration of the board, and keep the values of this gate's own keys."""
         own = config.with_gate_keys(self._given)
         self.config = own.model_copy(update={"mode": "observe"}) if is_disabled() else own
-        self.remote = RemoteFlags.of(self.config, self.board, self._count_silence)
+        observes = self.config.mode == "observe"  # then no answer could have an effect
+        self.remote = None if observes else RemoteFlags.of(self.config, self.board, self._count_silence)
 
     def decide(
         self, messages: Sequence[Any], status: Mapping[str, Any] | None, thread_id: Any = None, *,

@@ -108,7 +108,7 @@ class GraphGate:
     ) -> None:
         if nudge_role not in get_args(NudgeRole):
             raise ValueError(f"nudge_role: {nudge_role!r} is none of 'user', 'system', 'tool'")
-        check_gate_arguments(state_of, messages_key)
+        check_gate_arguments(on_stop, state_of, messages_key)
         self.gate = Gate(config, board=board)
         self.on_stop = on_stop
         self.nudge_role = nudge_role

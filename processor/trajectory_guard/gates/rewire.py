@@ -20,6 +20,7 @@ except ImportError as error:  # pragma: no cover - exercised in a subprocess by 
     raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
 from typing_extensions import NotRequired, Required, get_type_hints
 
+from trajectory_guard.config_messages import wrong_type
 from trajectory_guard.gates.langgraph_internals import find_subgraph_pregel
 from trajectory_guard.gates.nested import held_graph
 
@@ -105,6 +106,8 @@ def _find_tools(builder: Builder, tools: str | Sequence[str] | None, *, needed: 
 
 
 def _named(builder: Builder, argument: str, given: str | Sequence[str]) -> list[str]:
+    if not isinstance(given, Iterable):
+        raise wrong_type(argument, "the name of a node, or several", given)
     names = [given] if isinstance(given, str) else list(given)
     if not names or any(name not in builder.nodes for name in names):
         raise GraphShapeError(f"{argument}={given!r}: no such node; the graph has {_names(builder)}")

@@ -176,7 +176,9 @@ def instrument(
 
 
 def uninstrument(tracer_provider: trace.TracerProvider | None = None) -> None:
-    """Switch the guard off. The SDK cannot remove a processor: it stays attached and does nothing.
+    """Stop evaluating spans; gates go on by the messages.
+
+    The SDK cannot remove a processor: it stays attached and does nothing.
 
     Once no provider and no gate of the process is guarded any more, its configuration ends: another one may be given.
     """
