@@ -51,7 +51,7 @@ from trajectory_guard.gates.messages import (
 from trajectory_guard.gates.publishing import publish, publish_by_hand
 from trajectory_guard.gates.quality import read_quality, request_in, with_advice
 from trajectory_guard.gates.remote import CollectorReply, RemoteFlags, Use, caller_of
-from trajectory_guard.gates.said import newest_said, said_again
+from trajectory_guard.gates.said import Answers, newest_said, said_again
 from trajectory_guard.gates.status import NOTHING, Delivery, payload_of, scratchpad_entry, status_after
 from trajectory_guard.otel.metrics import register_globally
 from trajectory_guard.quality.board import is_advice, text_given
@@ -106,7 +106,7 @@ class Gate:
         self._given = config
         self.board = board_for(config, board, gate=True)
         register_globally(self.board)
-        self.boundaries = Boundaries(self.board)
+        self.boundaries, self.answers = Boundaries(self.board), Answers()
         self.recalls_in_nudge, self.is_own_node = True, False
         self.configure(self.board.config)
         follow(self)
@@ -120,9 +120,8 @@ class Gate:
     def configure(self, config: GuardConfig) -> None:
         """Take the configuration of the board, and keep the values of this gate's own keys."""
         own = config.with_gate_keys(self._given)
-        self.config = own.model_copy(update={"mode": "observe"}) if is_disabled() else own
-        observes = self.config.mode == "observe"  # then no answer could have an effect
-        self.remote = None if observes else RemoteFlags.of(self.config, self.board, self._count_silence)
+        self.config = own = own.model_copy(update={"mode": "observe"}) if is_disabled() else own
+        self.remote = RemoteFlags.of(self.config, self.board, self._count_silence) if own.mode != "observe" else None
 
     def decide(
         self, messages: Sequence[Any], status: Mapping[str, Any] | None, thread_id: Any = None, *,
@@ -173,13 +172,13 @@ class Gate:
         except BaseException:  # an error, or Ctrl-C: the run may be taken up again, and is then owed what was due
             self._put_back(trajectory, taken)
             raise
-        if decision.level is Level.STOP and not peek:
-            self.board.note_stop(trajectory, run, path)
-        elif decision.level is Level.STOP:
+        if decision.level is Level.STOP and peek:
             self._put_back(trajectory, flag)
+        elif decision.level is Level.STOP:
+            self.board.note_stop(trajectory, run, path)
         if self.board.config.cursor:
             decision = self._with_cursor(decision, run, namespace, flag)
-        if self.board.quality is not None and self.board.quality.judge is not None:
+        if (quality := self.board.quality) is not None and quality.judge is not None:
             decision = decision._replace(request=request_in(messages))
         return decision._replace(said=newest_said(messages))
 
@@ -203,12 +202,12 @@ class Gate:
     def answered(self, decision: GateDecision, messages: Sequence[Any]) -> None:
         """Read the messages that the agent has written: if the last one requests no tool, the run is over."""
         read_quality(self.board, decision.trajectory_id, messages, answers=decision.request)
-        run = str(decision.status.get("run") or "")
+        trajectory, run = decision.trajectory_id, str(decision.status.get("run") or "")
         if messages and decision.level is not Level.STOP and is_answer(messages[-1]):
-            if not decision.said or newest_said(messages) != decision.said:  # an agent that says the same goes on
-                self.board.finish_recovery(decision.trajectory_id, run)
+            if self.answers.says_more((trajectory, run), newest_said(messages), decision.said):
+                self.board.finish_recovery(trajectory, run)
         elif messages:
-            note_request(self.board, decision.trajectory_id, run, messages[-1], current_trace())
+            note_request(self.board, trajectory, run, messages[-1], current_trace())
 
     def refresh(self, status: Mapping[str, Any], trajectory: str) -> dict[str, Any]:
         """``status`` brought up to date after the trajectory's state was changed by hand."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.steps import SUCCESS, StepRecord
 from trajectory_guard.core.talk import MAX_CHARS, digest, says_same
 from trajectory_guard.core.tracking.model_calls import IN_MESSAGES, TOOL_NAME
+from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.gates.messages import (
     MAX_LOOK_BACK,
     content_text,
@@ -53,6 +55,29 @@ def newest_said(messages: Sequence[Any]) -> str:
     """Digest of the newest answer, clocks and counts aside; empty if anything but remarks has followed it."""
     row = _row(messages, 1)
     return digest(row[0][2]) if row else ""
+
+
+class Answers:
+    """The newest answer of each run, by its digest: a graph may have removed it before it asks the agent again."""
+
+    def __init__(self) -> None:
+        self._newest: BoundedTable[tuple[str, str], str] = BoundedTable(_MAX_RUNS)
+        self._lock = threading.Lock()
+
+    def says_more(self, run: tuple[str, str], said: str, before: str) -> bool:
+        """Take in an answer. Whether it says something else than the one before it: an agent that does not goes on.
+
+        Parameters:
+            run: trajectory and label of the run.
+            said: digest of the answer; before: of the one that the agent was called behind, if the messages show it.
+        """
+        with self._lock:
+            known = self._newest.get(run)
+            self._newest[run] = said
+        return said not in (before, known) if said else before == ""
+
+
+_MAX_RUNS: Final = 256
 
 
 def _row(messages: Sequence[Any], most: int) -> list[tuple[int, Any, str]]:
