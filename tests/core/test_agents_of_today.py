@@ -95,13 +95,13 @@ def test_short_edits_are_left_alone_too(answer: str) -> None:
 def test_edits_that_never_end_are_nudged_and_stopped(answer: str) -> None:
     """Ever new texts in one file, and not one look at what has become of it."""
     chance, words = random.Random(1), " ".join(ANSWERS).split()
-    texts = [" ".join(chance.choices(words, k=12)) for _ in range(240)]
+    texts = [" ".join(chance.choices(words, k=12)) for _ in range(840)]
     calls = [
         ("Edit", {"file_path": PATHS[1], "old_string": old, "new_string": new}, answer.format(PATHS[1]))
         for old, new in zip(texts[::2], texts[1::2], strict=True)
     ]
     verdicts = evaluate(steps(calls))
-    assert 95 <= (nudged(verdicts) or 0) < 105
+    assert 395 <= (nudged(verdicts) or 0) < 405
     assert stopped(verdicts) is not None
 
 

@@ -101,7 +101,7 @@ def noisy_steps(seed: int, count: int) -> Iterator[StepRecord]:
             record("submit", {"file": "report"}, reason, "error"),
         ]
     plan = [{"step": "look", "status": "pending"}, {"step": "mend", "status": "pending"}]
-    rare += [record("update_plan", {"plan": plan, "why": one}, "Plan updated") for one in "abcdefghijklmn"]
+    rare += [record("update_plan", {"plan": plan, "focus": one}, "Plan updated") for one in "abcdefghijklmn"]
     rare += [record("think", {"thought": f"{one}, {'very ' * at}slowly"}, "noted") for at, one in enumerate("abcd" * 9)]
     parts = [record("read", {"file": f"p_{at}.py"}, f"File {at} defines the class Part{at}.") for at in range(40)]
     rare += parts * 4

@@ -18,7 +18,7 @@ REMINDER = (
     "\n</system-reminder>"
 )
 NOTE = "Note: all answers are for information only and may be out of date. Ask the department in charge before you act."
-EVERY = 71
+EVERY = 151
 """One situation in so many is tried in each frame."""
 
 

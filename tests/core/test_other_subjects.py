@@ -41,7 +41,8 @@ def levels(calls: list[tuple[str, dict[str, Any], str, str]], gap_s: float = 3.0
 )
 def test_a_new_request_id_makes_no_other_question(tool: str, args: dict[str, Any], result: str, key: str) -> None:
     dice = random.Random(key)
-    found = levels([(tool, {**args, key: f"{dice.getrandbits(128):032x}"}, result, "success") for _ in range(12)])
+    found = levels([(tool, {**args, key: f"{dice.getrandbits(128):032x}"}, result, "success") for _ in range(24)])
+    assert found == levels([(tool, args, result, "success")] * 24)
     assert Level.NUDGE in found
     assert found[-1] is Level.STOP
 

@@ -10,7 +10,6 @@ from trajectory_guard.core.certificates import Certificate, certify
 from trajectory_guard.core.detectors import REGISTRY, REPORTED, DetectionResult, Detector, DetectorSettings, weights
 from trajectory_guard.core.detectors.base import TYPE_IV, signs_of
 from trajectory_guard.core.envelope import readable
-from trajectory_guard.core.essentials import with_essential_args
 from trajectory_guard.core.fingerprints import Symbol, id_symbol
 from trajectory_guard.core.history import amounts
 from trajectory_guard.core.interventions import Spent, brought, nudge_text, reason_text
@@ -200,7 +199,7 @@ class Engine:
         key = id_symbol(step.step_id)
         if key in state.step_ids:
             return None
-        step = within_limit(readable(with_essential_args(step)), self.settings.max_understood_chars)
+        step = within_limit(readable(step), self.settings.max_understood_chars)
         label = scope.run_label(step, state.turns)
         run = state.runs.get(label)
         newest = run.batch_label if run is not None else None

@@ -8,6 +8,7 @@ import shlex
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
+from trajectory_guard.core.essentials import with_essential_args
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, checksum, digest64, object_in, sorted_bytes, text_bytes
 from trajectory_guard.core.masking import is_volatile_key, mask_noise, result_hash
 from trajectory_guard.core.steps import ERROR, SUCCESS, StepRecord
@@ -18,7 +19,7 @@ from trajectory_guard.core.text_bounds import (
     with_digests,
     without_exact_digest,
 )
-from trajectory_guard.core.wrappers import content_of, output_of, without_exchange, without_frame
+from trajectory_guard.core.wrappers import unwrapped, without_frame
 
 _OUTPUT: Final = "utput"
 _MARK: Final = "utput:"
@@ -160,13 +161,15 @@ _BODIES: Final = ("body", "body_preview", "response_body", "responseBody", "data
 
 
 def readable(step: StepRecord) -> StepRecord:
-    """A step whose result is without a runtime's header or the rest of a response, and without binary data."""
-    result = step.result
+    """A step without what is only said about its call, and whose result is without what is only around it, a runtime's
+    header or the rest of a response, and without binary data.
+    """
+    step, result = with_essential_args(step), step.result
     if result is None:
         return step
     plain = without_header(without_frame(result))
     if plain[:1] == "{":
-        plain = content_of(without_exchange(output_of(plain), step.args))
+        plain = unwrapped(plain, step.args)
         if "tatus" in plain[:_EXCHANGE_CHARS]:
             plain = body_of(plain)
     if plain is not result and not step.stated and step.state_snapshot_hash is not None:

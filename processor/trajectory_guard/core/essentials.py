@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import args_hash
@@ -24,24 +25,34 @@ def essential(tool: str, args: Any) -> Any:
     >>> essential("think", {"thought": "Look at it again."}), essential("delete_user", {"id": 7, "reason": "spam"})
     ({'thought': 'Look at it again.'}, {'id': 7, 'reason': 'spam'})
     """
-    if type(args) is not dict or len(args) > _MAX_ARGS:
+    if type(args) is not dict or not (may := _may_be_aside(tuple(args)[:_MAX_ARGS])) or is_thinking(tool):
         return args
-    aside = [key for key, value in args.items() if type(key) is str and _is_aside(tool, key, value, args)]
-    if not aside or is_thinking(tool):
+    aside = [key for key in may if _is_aside(tool, key, args)]
+    if not aside:
         return args
     left = {key: value for key, value in args.items() if key not in aside}
     return left if left or is_lookup(tool) else args
 
 
-def _is_aside(tool: str, key: str, value: object, args: dict[Any, Any]) -> bool:
-    kind = keys.classify_key(key)
-    if kind == keys.RATIONALE:
-        return is_lookup(tool) or not keys.is_plain_reason(key)
-    if kind == keys.KNOB:
-        return keys.names_exchange(key) and not (is_lookup(tool) and keys.is_asked_by(tool, key, args))
-    if key == _DESCRIPTION:
-        return any(type(one) is str and keys.classify_key(one) == keys.SHELL for one in args)
-    return isinstance(value, (str, int, float)) and keys.is_clock(key, value)
+@lru_cache(maxsize=1_024)
+def _may_be_aside(names: tuple[Any, ...]) -> tuple[str, ...]:
+    """Those of the names of a call's arguments that may say something about the call; most calls have none."""
+    texts = [name for name in names if type(name) is str]
+    shell = any(keys.classify_key(name) == keys.SHELL for name in texts)
+    return tuple([name for name in texts if keys.speaks_of_call(name) or (shell and name == _DESCRIPTION)])
+
+
+def _is_aside(tool: str, key: str, args: dict[Any, Any]) -> bool:
+    if keys.names_exchange(key):
+        return not (is_lookup(tool) and keys.is_asked_by(tool, key, args))
+    if keys.is_plain_reason(key):
+        return is_lookup(tool)
+    value = args[key]
+    return (
+        keys.classify_key(key) == keys.RATIONALE
+        or key == _DESCRIPTION
+        or (isinstance(value, (str, int, float)) and keys.is_clock(key, value))
+    )
 
 
 def with_essential_args(step: StepRecord) -> StepRecord:

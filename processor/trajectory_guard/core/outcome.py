@@ -141,17 +141,8 @@ _ASIDE: Final = re.compile(r"(?<=[.!\w]) ?(?:\([^()]{1,60}\)|\[[^\[\]]{1,60}\])\
 _WRAPPING: Final = ("result", "output")
 """Keys under which Gemini's clients send an answer that is no object."""
 _RESULT_KEYS: Final = (
-    "result",
-    "results",
-    "data",
-    "items",
-    "output",
-    "hits",
-    "matches",
-    "rows",
-    "documents",
-    "content",
-)
+    "result", "results", "data", "items", "output", "hits", "matches", "rows", "documents", "content",
+)  # fmt: skip
 _COMPLAINTS: Final = frozenset(
     (
         "alerts", "conflicts", "diff", "errors", "failed", "failures", "issues", "missing", "problems", "violations",

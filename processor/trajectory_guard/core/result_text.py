@@ -35,12 +35,13 @@ _BRIEF_WIDTH: Final = 200
 _BRIEF_LINES: Final = 3
 _VALUE_WIDTH: Final = 40
 _WIDE: Final = frozenset("WF")
-_ACKNOWLEDGEMENT_WORDS: Final = 12
-_ACKNOWLEDGEMENT_WIDTH: Final = 100
+_ACKNOWLEDGEMENT_WORDS: Final = 6
+_SENTENCE_WIDTH: Final = 100
 _FLAG_WORDS: Final = 3
 _MAX_FLAGS: Final = 3
 _LONG_ID: Final = re.compile(r"(?:[^\s:]{1,40}:){0,4}(?=[a-f-]{0,36}\d)[\da-f-]{16,64}", re.IGNORECASE)
-_WIDE_ACKNOWLEDGEMENT: Final = 40
+_WIDE_ACKNOWLEDGEMENT: Final = 24
+_WIDE_SENTENCE: Final = 40
 _STRUCTURE: Final = frozenset("|=:：;；{}[]<>#$%/\\\n\t\"'「」")
 
 
@@ -220,8 +221,8 @@ MIN_QUOTE_CHARS: Final = 4
 def is_acknowledgement(text: str) -> bool:
     """Whether a result only says that something was done: it is short and shows no state.
 
-    No state: no number but a lone 1, no structure beyond flags and where it was done (the long id of a page, a
-    session), at most twelve words. Nothing depends on the language.
+    No state: no number but a lone 1, no structure beyond flags, codes of success and where it was done (the long id of
+    a page, a session), at most six words. Nothing depends on the language.
 
     >>> is_acknowledgement("Clicked"), is_acknowledgement('{"success": true}'), is_acknowledgement("Wiederhergestellt.")
     (True, True, True)
@@ -237,19 +238,41 @@ def is_acknowledgement(text: str) -> bool:
     text = text.strip()
     if text[:1] == "#":  # a heading that names the tool
         text = text.partition("\n")[2].strip() or text
-    text = _LABEL.sub("", text)
     if text[:1] in ("{", "["):
         return len(text) <= _BRIEF_WIDTH and (_is_flag(text) or counts_changes(text))
     if _STATUS_LINE.fullmatch(text) is not None or _EMPTY_RESPONSE.fullmatch(text) is not None:
         return True
-    if width(text) > _ACKNOWLEDGEMENT_WIDTH:
-        return False
-    if any(char in _STRUCTURE for char in text) or (width(text) > len(text) and width(text) > _WIDE_ACKNOWLEDGEMENT):
-        return False
-    words = text.split()
-    return len(words) <= _ACKNOWLEDGEMENT_WORDS and not any(
-        word != "1" and any(map(str.isdigit, word)) for word in words
+    return _says_little(text, _ACKNOWLEDGEMENT_WORDS, _SHORT_WIDTH, _WIDE_ACKNOWLEDGEMENT)
+
+
+@lru_cache(maxsize=256)
+def may_acknowledge(text: str) -> bool:
+    """Whether a result is an acknowledgement, or a sentence of up to twelve words that may be one.
+
+    After other calls, it says no more than that each of them was received; after one call again, it is an answer.
+
+    >>> may_acknowledge("Action executed successfully. No further output was returned.")
+    True
+    >>> may_acknowledge("Cart: 1 item. Please choose a size to continue.")
+    False
+    """
+    if is_acknowledgement(text):
+        return True
+    text = _LABEL.sub("", text.strip())
+    return text[:1] not in ("{", "[") and _says_little(
+        text, 2 * _ACKNOWLEDGEMENT_WORDS, _SENTENCE_WIDTH, _WIDE_SENTENCE
     )
+
+
+def _says_little(text: str, words: int, columns: int, wide: int) -> bool:
+    """Whether a text has at most so many words and columns, or columns of wide characters, and neither figures nor
+    structure.
+    """
+    size = width(text)
+    if size > columns or any(char in _STRUCTURE for char in text) or (size > len(text) and size > wide):
+        return False
+    said = text.split()
+    return len(said) <= words and not any(word != "1" and any(map(str.isdigit, word)) for word in said)
 
 
 def confirms(text: str) -> bool:
@@ -304,13 +327,13 @@ def _is_flag(text: str) -> bool:
     ids = [leaf for leaf in leaves if _is_id(leaf)]
     if ids:
         leaves = [leaf for leaf in leaves if leaf not in ids]
-    well = _WENT_WELL.search(text) is not None
+    well = _WENT_WELL.search(text) is not None or '"jsonrpc"' in text
     most = 2 * _SHORT_WIDTH if well or all(leaf is None or leaf is True for leaf in leaves) else _SHORT_WIDTH
     if width("".join(text.split())) - sum(map(len, ids)) > most:
         return False
     if not leaves and (well or _NO_ERRORS.search(text) is not None):
         return True
-    words = _ACKNOWLEDGEMENT_WORDS if well or True in leaves else _FLAG_WORDS
+    words = 2 * _ACKNOWLEDGEMENT_WORDS if well or True in leaves else _FLAG_WORDS
     return 0 < len(leaves) <= _MAX_FLAGS and all(
         leaf is None or isinstance(leaf, bool) or (isinstance(leaf, str) and _is_remark(leaf, words)) for leaf in leaves
     )
@@ -326,6 +349,8 @@ def _telling_leaves(value: Any) -> Iterator[Any]:
     """The leaves of a JSON value without codes that say that all went well, and numbers of the exchange."""
     if isinstance(value, dict):
         for key, item in value.items():
+            if "jsonrpc" in value and key in ("jsonrpc", "id"):
+                continue
             if isinstance(item, (int, str)) and _IS_CODE.fullmatch(key) is not None and item in _GOOD_CODES:
                 continue
             if item != "" and not (isinstance(item, (int, float)) and is_volatile_key(key)):
@@ -441,7 +466,7 @@ def is_short(text: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _describes_state(text: str) -> bool:
-    if is_acknowledgement(text):
+    if may_acknowledge(text):
         return False
     return width(text) >= _STATE_WIDTH or "\n" in text
 

@@ -15,6 +15,21 @@ from trajectory_guard.core.masking import is_volatile_key
 from trajectory_guard.core.text import text_of
 from trajectory_guard.core.text_bounds import MAX_UNDERSTOOD_CHARS
 
+_MAY_WRAP: Final = re.compile(
+    r'"(?:stdout|output|data|results?|response|payload|value|disclaimer|copyright|powered_?by'
+    r'|(?:x[_-])?(?:amzn[_-])?(?:request|trace|correlation)[_-]?id)"',
+    re.IGNORECASE,
+)
+"""An object that is a wrapper has one of these members: most objects have none."""
+
+
+def unwrapped(result: str, args: Any) -> str:
+    """An object without what a harness or a service put around its content: all that the functions below know."""
+    if len(result) > MAX_UNDERSTOOD_CHARS or _MAY_WRAP.search(result) is None:
+        return result
+    return content_of(without_exchange(output_of(result), args))
+
+
 _STREAM: Final = re.compile(r'"(?:stdout|output)"')
 _HEAD_CHARS: Final = 256
 _STREAMS: Final = (("stdout", "stderr"), ("output", "error"), ("output", "stderr"))
@@ -38,7 +53,7 @@ def output_of(result: str) -> str:
     >>> output_of('{"stdout": "", "stderr": "no such table", "exit_code": 1}')
     '{"stdout": "", "stderr": "no such table", "exit_code": 1}'
     """
-    if len(result) > MAX_UNDERSTOOD_CHARS or _STREAM.search(result[:_HEAD_CHARS]) is None:
+    if _STREAM.search(result[:_HEAD_CHARS]) is None:
         return result
     members = object_in(result)
     names = next((pair for pair in _STREAMS if all(type(members.get(name)) is str for name in pair)), ())
@@ -81,7 +96,7 @@ def without_exchange(result: str, args: Any) -> str:
     >>> without_exchange('{"status": "open", "request_id": "8fff2e2a"}', {"request": "8fff2e2a"})
     '{"status": "open", "request_id": "8fff2e2a"}'
     """
-    if len(result) > MAX_UNDERSTOOD_CHARS or _EXCHANGE_MEMBER.search(result) is None:
+    if _EXCHANGE_MEMBER.search(result) is None:
         return result
     members = object_in(result)
     ids = [key for key, item in members.items() if _EXCHANGE.fullmatch(key) is not None and type(item) in (str, int)]
@@ -135,7 +150,7 @@ def content_of(result: str) -> str:
     >>> content_of('{"data": {"rows": 7}}')
     '{"data": {"rows": 7}}'
     """
-    if len(result) > MAX_UNDERSTOOD_CHARS or _CONTENT.search(result) is None:
+    if _CONTENT.search(result) is None:
         return result
     members = object_in(result)
     names = [key for key in members if key.lower() in _CONTENTS]
@@ -160,6 +175,7 @@ _NOTHING: Final[tuple[Any, ...]] = (None, "", [], {}, False)
 
 _END_CHARS: Final = 200
 _MAX_FRAMES: Final = 6
+_LINE_CHARS: Final = 60
 _BLOCK_CHARS: Final = 4_200
 _UNIT: Final = r"(?:ms|s|secs?|seconds)"
 _FEET: Final = re.compile(
@@ -202,7 +218,7 @@ _CLOCK: Final = re.compile(
     r"\A\[?(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?[ :-]{1,3}"
     r"(?=[^\W\d]|[{\[\x22]|\Z)"
 )
-"""The time at which a line was written."""
+"""The time at which a short line was written."""
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]")
 _OPENS: Final = ("`", "<", "s", "S", "o", "O", "t", "T")
 _ESCAPE: Final = "\x1b"
@@ -220,6 +236,8 @@ def without_frame(result: str) -> str:
     >>> without_frame("[Command succeeded with exit code 0]"), without_frame("exit code: 1")
     ('', 'exit code: 1')
     """
+    if result[:1] == "{" and "\n" not in result:
+        return result  # as most results: an object by itself
     text = _COLOURS.sub("", result) if _ESCAPE in result[:_END_CHARS] else result
     for _ in range(_MAX_FRAMES):
         inner = _inside(text)
@@ -247,6 +265,10 @@ def _inside(text: str) -> str:
             return next((one for one in (frame["fenced"], frame["tagged"], frame["printed"]) if one is not None), "")
         if (label := _LABEL.match(text)) is not None:
             return text[label.end() :]
-    if text[:5].count(":") + text[:5].count("-") and "\n" not in text and (clock := _CLOCK.match(text)) is not None:
+    if (
+        text[_LINE_CHARS:] == ""
+        and text[:5].count(":") + text[:5].count("-")
+        and (clock := _CLOCK.match(text)) is not None
+    ):
         return text[clock.end() :]
     return text

@@ -15,7 +15,7 @@ from tests.bench.accuracy.systems import ours
 from tests.bench.accuracy.tables import Table
 from tests.bench.situations import SETS, evaluate_situation, situations
 from trajectory_guard.core import engine, failures, reading, volatile, weighing
-from trajectory_guard.core.detectors import LOOP_TYPES, REGISTRY, Detector, Insanity, Monologue, insanity
+from trajectory_guard.core.detectors import LOOP_TYPES, REGISTRY, Detector, Monologue, insanity
 from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.run import Run as EngineRun
 from trajectory_guard.core.settings import EngineSettings
@@ -134,9 +134,9 @@ ABLATIONS = (
     Ablation("error messages not reduced to a class", "one error seen through changing names, numbers and paths",
              _replaced(failures, "error_signature", _exact_error)),
     Ablation("reformulation off", "free text in ever new words that finds nothing",
-             _replaced(Insanity, "_doubt", lambda *rest: 0.0)),
+             _replaced(insanity, "doubt_of", lambda *rest: 0.0)),
     Ablation("equal thoughts do not count", "the agent's own word that it does the same again",
-             _replaced(insanity, "_same_names", _no)),
+             _replaced(insanity, "same_names", _no)),
     Ablation("comparator off (equal normal forms only)", "rewordings beyond spelling",
              _replaced(insanity, "compare", _equal_forms_only)),
     Ablation("claims to be done off", "the commonest loop of strong models", _replaced(Monologue, "_claim", _never)),

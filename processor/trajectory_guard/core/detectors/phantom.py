@@ -29,7 +29,7 @@ _CERTAIN_AT_TOOLS: Final = 3
 _REPORT_CHARS: Final = 400
 _REPORT_LINES: Final = 3
 _EDITS: Final = 400  # a catalogue of texts is translated entry by entry
-_LINE_CHARS: Final = 160
+_OBJECT_CHARS: Final = 160
 _RECORD_CHARS: Final = 120  # several lines are a listing or a page, which should differ
 
 
@@ -149,7 +149,7 @@ def _only_remarks(seen: Observation, text: str) -> bool:
         return False
     if acts_on_view(seen.step.tool_name):
         return is_remark(text)
-    return is_remark(" ".join(text.split())) or (len(text) <= _LINE_CHARS and "\n" not in text.strip())
+    return is_remark(" ".join(text.split())) or (text[:1] == "{" and len(text) <= _OBJECT_CHARS)
 
 
 def _reads_what_it_names(seen: Observation) -> bool:

@@ -383,7 +383,7 @@ class KnownCalls(Detector):
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> levers = "abcdef" + "fbxdcaebydacfzbdfaecvb"
-    >>> fires("known_calls", (f"pull(lever={one}) -> Lever {one} clicks: the door stays shut." for one in levers))
+    >>> fires("known_calls", (f"pull(lever={one}) -> Lever {one} clicks, and the door stays shut." for one in levers))
     step 23: 14 times, 1.00, likely, NUDGE
     step 24: 15 times, 1.00, likely, NUDGE
     step 25: 16 times, 1.00, likely, NUDGE

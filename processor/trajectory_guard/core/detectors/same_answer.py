@@ -10,7 +10,7 @@ from trajectory_guard.core.detectors.insanity import Insanity, is_silent_command
 from trajectory_guard.core.inquiry import FAR, names_thing
 from trajectory_guard.core.listings import hits_form
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.result_text import is_acknowledgement, is_remark
+from trajectory_guard.core.result_text import is_acknowledgement, is_remark, may_acknowledge
 from trajectory_guard.core.steps import EMPTY, SUCCESS, Certainty
 from trajectory_guard.core.tools import is_communication, is_lookup
 from trajectory_guard.core.written import holds_token
@@ -110,6 +110,7 @@ class SameAnswer(Detector):
         return self.found(
             seen, 1.0 if seen.alike >= needed else 0.5, "same_answer", certainty, count=seen.alike,
             first_step=seen.alike_first, varied=True, calls=min(seen.alike, seen.memory), at_least=True,
+            only_nudge=_may_be_done(seen),
         )  # fmt: skip
 
     @classmethod
@@ -118,6 +119,12 @@ class SameAnswer(Detector):
         count once, and no more are known to differ than are remembered.
         """
         return f"At least {found.calls} different calls in a row got the same answer; {call} returned {answer}."
+
+
+def _may_be_done(seen: Observation) -> bool:
+    """Whether the answer may say of each action that it was done."""
+    text = (seen.step.result or "").strip()
+    return seen.outcome == SUCCESS and not is_lookup(seen.step.tool_name) and may_acknowledge(text)
 
 
 def _is_due(alike: int) -> bool:

@@ -168,6 +168,15 @@ def is_clock(key: str, value: object) -> bool:
     return squash(key) in _CLOCKS and _TIME.fullmatch(text_of(value)[:40]) is not None
 
 
+def speaks_of_call(key: str) -> bool:
+    """Whether an argument of this name may say why or when a call is made, or number it.
+
+    >>> speaks_of_call("explanation"), speaks_of_call("request_id"), speaks_of_call("now"), speaks_of_call("path")
+    (True, True, True, False)
+    """
+    return classify_key(key) == RATIONALE or names_exchange(key) or squash(key) in _CLOCKS
+
+
 def is_default(key: str, value: object) -> bool:
     """Whether an argument, by its squashed name, says what holds without it as well.
 
