@@ -67,6 +67,7 @@ ONE_IN: Final = {
     "core/test_certificates.py::test_each_single_changed_field_of_a_recorded_certificate_is_found": 0,
     "core/test_cursor.py::test_the_text_keeps_its_limit": 0,
     "core/test_detector_battery.py::test_it_says_and_remembers_nothing_at_steps_at_which_it_is_not_asked": 6,
+    "core/test_frames.py::test_a_frame_changes_no_verdict": 3,
     "core/test_known_calls.py::test_a_walk_among_known_places_is_nudged": 9,
     "core/test_known_calls.py::test_a_walk_is_stopped_some_day": 3,
     "core/test_large_batches.py::test_a_batch_of_copies_is_nudged_and_stopped_at_any_size": 3,

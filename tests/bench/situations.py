@@ -49,6 +49,7 @@ SETS: Final = (
     "thirtieth",
     "thirtyfirst",
     "thirtysecond",
+    "thirtythird",
     "attacked",
 )
 """See ``tests/data/README.md``: which of them the rules were tuned on."""

@@ -2,119 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
+from tests.bench.frames import FRAMES, WORDS, Frames, in_frame, said_about_calls, with_arguments
 from tests.bench.situations import SETS, Outcome, evaluate_situation, situations
 from tests.helpers import evaluate, first_level, record
 from trajectory_guard.core.policy import Level
 
-REMINDER = (
-    "<system-reminder>\nThe list of tasks has not been used for a while. Think of it if it helps with the work at hand."
-    "\n</system-reminder>"
-)
-NOTE = "Note: all answers are for information only and may be out of date. Ask the department in charge before you act."
 EVERY = 151
 """One situation in so many is tried in each frame."""
-
-
-class Frames:
-    """Ways in which real harnesses and services wrap a text. Ids, clocks and counters are drawn anew each time."""
-
-    def __init__(self) -> None:
-        self.random = random.Random(7)
-        self.spent = 0
-
-    def _id(self) -> str:
-        return f"{self.random.getrandbits(64):016x}"
-
-    def _members(self, text: str) -> Mapping[str, Any] | None:
-        try:
-            value = json.loads(text)
-        except ValueError:
-            return None
-        return value if isinstance(value, dict) else None
-
-    def request_id(self, text: str) -> str:
-        """Of the exchange, in a member or in a line."""
-        members, took = self._members(text), self.random.randint(20, 900)
-        if members is not None:
-            return json.dumps({**members, "request_id": self._id(), "took_ms": took}, ensure_ascii=False)
-        return f"{text}\n(request {self._id()}, took {took} ms)"
-
-    def streams(self, text: str) -> str:
-        """Of a command, in an object."""
-        wall = round(self.random.random(), 3)
-        return json.dumps({"stdout": text, "stderr": "", "exit_code": 0, "wall_time": wall}, ensure_ascii=False)
-
-    def reminder(self, text: str) -> str:
-        """Of a coding agent, behind each result."""
-        return f"{text}\n\n{REMINDER}"
-
-    def note_behind(self, text: str) -> str:
-        """A disclaimer."""
-        return f"{text}\n\n{NOTE}"
-
-    def note_before(self, text: str) -> str:
-        """The same in front."""
-        return f"{NOTE}\n\n{text}"
-
-    def label(self, text: str) -> str:
-        """As text agents write it."""
-        return f"Observation: {text}"
-
-    def fence(self, text: str) -> str:
-        """As Markdown."""
-        return f"```\n{text}\n```"
-
-    def tag(self, text: str) -> str:
-        """As XML."""
-        return f"<output>\n{text}\n</output>"
-
-    def colours(self, text: str) -> str:
-        """Of a terminal."""
-        return f"\x1b[32m{text}\x1b[0m"
-
-    def tokens(self, text: str) -> str:
-        """What is left of the context."""
-        self.spent += self.random.randint(100, 900)
-        return f"{text}\n\nTokens used: {self.spent:,} of 2,000,000."
-
-    def service(self, text: str) -> str:
-        """A service with a version and a time."""
-        try:
-            content = json.loads(text)
-        except ValueError:
-            content = text
-        if not content:
-            return text  # that nothing was found is said in other ways than that all went well
-        meta = {"request_id": self._id(), "version": "2.3.1"}
-        return json.dumps({"success": True, "result": content, "meta": meta}, ensure_ascii=False)
-
-
-FRAMES = sorted(name for name in vars(Frames) if not name.startswith("_"))
-
-
-def in_frame(situation: Mapping[str, Any], wrap: Callable[[str], str]) -> Mapping[str, Any]:
-    """A situation whose successes are wrapped; an object that reports a failure is no frame around it."""
-    steps = [
-        {**step, "result": wrap(step["result"])} if step.get("result") and step["outcome"] == "success" else step
-        for step in situation["steps"]
-    ]
-    return {**situation, "steps": steps}
-
-
-def with_arguments(situation: Mapping[str, Any], more: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
-    """A situation whose calls have further arguments."""
-    steps = [
-        {**step, "args": {**step["args"], **more()}} if isinstance(step.get("args"), dict) and step["args"] else step
-        for step in situation["steps"]
-    ]
-    return {**situation, "steps": steps}
 
 
 @pytest.fixture(scope="module")
@@ -141,35 +41,11 @@ def test_a_frame_changes_no_verdict(name: str, plain: list[tuple[Mapping[str, An
     assert not wrong
 
 
-WORDS = [
-    "check",
-    "see",
-    "whether",
-    "the",
-    "now",
-    "again",
-    "file",
-    "value",
-    "next",
-    "step",
-    "need",
-    "verify",
-    "find",
-    "look",
-    "cause",
-    "fix",
-]
-
-
 @pytest.mark.parametrize("name", ["request_id", "explanation"])
 def test_what_is_said_about_a_call_does_not_make_it_another(
     name: str, plain: list[tuple[Mapping[str, Any], Outcome]]
 ) -> None:
-    draw = random.Random(7)
-
-    def more() -> Mapping[str, Any]:
-        return {name: f"{draw.getrandbits(64):016x}" if name == "request_id" else " ".join(draw.sample(WORDS, 6))}
-
+    more = said_about_calls()[name]
     wrong = [one["id"] for one, outcome in plain if unlike(outcome, evaluate_situation(with_arguments(one, more)))]
     assert not wrong
 

@@ -16,7 +16,7 @@ from trajectory_guard.core.text import text_of
 from trajectory_guard.core.text_bounds import MAX_UNDERSTOOD_CHARS
 
 _MAY_WRAP: Final = re.compile(
-    r'"(?:stdout|output|data|results?|response|payload|value|disclaimer|copyright|powered_?by'
+    r'"(?:stdout|output|data|results?|response|payload|value|content|disclaimer|copyright|powered_?by'
     r'|(?:x[_-])?(?:amzn[_-])?(?:request|trace|correlation)[_-]?id)"',
     re.IGNORECASE,
 )
@@ -111,10 +111,10 @@ def without_exchange(result: str, args: Any) -> str:
     return json.dumps(left, ensure_ascii=False) if left else result
 
 
-_CONTENTS: Final = ("data", "result", "results", "response", "payload", "value")
+_CONTENTS: Final = ("data", "result", "results", "response", "payload", "value", "content")
 _OF_ENVELOPE: Final = re.compile(
     r"success(?:ful)?|succeeded|ok|is_?error|status_?code|code|err_?(?:code|no)|errors?|warnings?|messages?|msg|errmsg"
-    r"|meta(?:data)?|_meta|version|api_?version|jsonrpc|id|server|timestamp|disclaimer|copyright|powered_?by",
+    r"|meta(?:data)?|_meta|version|api_?version|jsonrpc|id|server|timestamp|disclaimer|copyright|powered_?by|role|tool_?call_?id",
     re.IGNORECASE,
 )
 _GOES_WELL: Final[tuple[Any, ...]] = (
@@ -135,7 +135,7 @@ _GOES_WELL: Final[tuple[Any, ...]] = (
     {},
 )
 _SAYS_NOTHING: Final = re.compile(
-    r"meta(?:data)?|_meta|version|api_?version|jsonrpc|id|server|timestamp|disclaimer|copyright|powered_?by",
+    r"meta(?:data)?|_meta|version|api_?version|jsonrpc|id|server|timestamp|disclaimer|copyright|powered_?by|role|tool_?call_?id",
     re.IGNORECASE,
 )
 
@@ -155,7 +155,7 @@ def content_of(result: str) -> str:
     members = object_in(result)
     names = [key for key in members if key.lower() in _CONTENTS]
     others = [(key, item) for key, item in members.items() if key not in names]
-    if len(names) != 1 or not others:
+    if len(names) != 1 or not others or ("id" in members and "jsonrpc" not in members):
         return result
     for key, item in others:
         failed = key.lower().replace("_", "") == "iserror"
@@ -169,7 +169,7 @@ def content_of(result: str) -> str:
     return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
 
 
-_CONTENT: Final = re.compile(r'"(?:data|results?|response|payload|value)"\s{0,4}:')
+_CONTENT: Final = re.compile(r'"(?:data|results?|response|payload|value|content)"\s{0,4}:')
 _NOTHING: Final[tuple[Any, ...]] = (None, "", [], {}, False)
 
 
@@ -184,8 +184,12 @@ _FEET: Final = re.compile(
     rf"(?:[^\w\n]{{1,4}}(?:took|in|after|elapsed|duration|latency)?[ :=]{{0,3}}\d[\d.]{{0,9}} ?{_UNIT})?"
     r"[^\w\n]{0,4}\s*\Z"
     # what is left of a budget
-    r"|\n[^\w\n]{0,4}(?:tokens?|context|budget|requests?|queries|calls|credits|quota|usage)\b(?=[^\n]{0,60}\d)"
+    r"|\n[^\w\n]{0,4}(?:tokens?|context|budget|costs?|requests?|queries|calls|credits|quota|usage)\b(?=[^\n]{0,60}\d)"
     r"(?=[^\n]{0,60}\b(?:used|left|remain(?:s|ing)?|so far|today)\b)[^\n]{0,80}\s*\Z"
+    # how long it took, by whom it is, where the next command goes
+    rf"|\n[^\w\n]{{0,4}}(?:(?:completed|finished|done) in|took) \d[\d.]{{0,9}} ?{_UNIT}[^\w\n]{{0,4}}\s*\Z"
+    r"|\n[^\w\n]{0,4}powered by [^\n]{1,60}\Z"
+    r"|\n[\w.-]{1,32}@[\w.-]{1,64}:[^\s$#]{0,80}[$#]\s*\Z"
     # a command ended well
     r"|(?:\A|\n)[^\w\n]{0,3}(?:[A-Za-z]{1,12} ){0,4}(?:exit(?:ed)?|return(?:ed)?|finished|completed)[ _-]?(?:with )?"
     r"(?:exit )?(?:code|status|value)?[ :=]{1,3}0[^\w\n]{0,3}\s*\Z",
@@ -207,20 +211,24 @@ _FRAMES: Final = re.compile(
     r"\A\s{0,9}(?:"
     r"```[\w-]{0,20}\n(?P<fenced>(?s:.){0,8000}?)\n?```"
     r"|(?:<returncode>0</returncode>\s{0,9})?"
-    r"<(?P<tag>output|result|response|stdout|observation|tool_(?:result|response|output)|function_results?)>\n?"
+    r"<(?P<tag>(?:tool_|function_)?(?:output|results?|response|stdout|observation))(?: [^<>\n]{0,120})?>\n?"
     r"(?P<tagged>(?:(?!</?(?P=tag)>)(?s:.)){0,8000}?)\n?</(?P=tag)>"
     r"|(?:std ?out|output):[ \t]{0,9}\n?(?P<printed>(?s:.){0,8000}?)\n?(?:std ?err|errors?):"
     r")\s{0,9}\Z",
     re.IGNORECASE,
 )
-_LABEL: Final = re.compile(r"\A\s{0,9}(?:observation|tool (?:output|result|response)):\s{0,3}", re.IGNORECASE)
+_LABEL: Final = re.compile(
+    r"\A\s{0,9}(?:(?:observation|tool (?:output|result|response))(?: \((?:ok|success)\))?:\s{0,3}"
+    r"|#{1,4} (?:output|results?|response)\s{0,3}\n\s{0,9})",
+    re.IGNORECASE,
+)
 _CLOCK: Final = re.compile(
     r"\A\[?(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?[ :-]{1,3}"
     r"(?=[^\W\d]|[{\[\x22]|\Z)"
 )
 """The time at which a short line was written."""
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]")
-_OPENS: Final = ("`", "<", "s", "S", "o", "O", "t", "T")
+_OPENS: Final = ("`", "<", "#", "s", "S", "o", "O", "t", "T")
 _ESCAPE: Final = "\x1b"
 
 
@@ -254,7 +262,7 @@ def _inside(text: str) -> str:
         start = text.rfind(f"<{closing[1]}>", max(0, len(text) - _BLOCK_CHARS))
         if start >= 0:
             return text[:start].rstrip()
-    if any(map(str.isdigit, end)) and (foot := _FEET.search(text, max(0, len(text) - _END_CHARS))) is not None:
+    if ("\n" in end or "0" in end) and (foot := _FEET.search(text, max(0, len(text) - _END_CHARS))) is not None:
         return text[: foot.start()]
     if "\n\n" in text[-_REMARK_CHARS:] or "\n\n" in text[:_REMARK_CHARS]:
         for part in (_REMARK.search(text, max(0, len(text) - _REMARK_CHARS)), _REMARK.match(text)):

@@ -39,8 +39,9 @@ class Phantom(Detector):
     The state the answers describe is frozen although the actions differ. Confidence grows with the run and is full at
     the fifth call, or at the third where different tools describe one state. Bare acknowledgements, short values and
     empty answers describe no state: writes that all say "ok" and look-ups that all find nothing are a batch. Messages
-    and notes (``send_message``, ``think``) expect no answer and never count. A state that the application supplies
-    (``trajectory_guard.state``) always counts.
+    and notes (``send_message``, ``think``) expect no answer and never count. Calls that were not made before, and neither
+    look nor act on a view, lead to nudges only. A state that the application supplies (``trajectory_guard.state``) always
+    counts.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> page = "Cart: 1 item. Please choose a size to continue."
@@ -80,7 +81,7 @@ class Phantom(Detector):
         return self.found(
             seen, min(1.0, run.distinct / full_at), "same_state", Certainty.LIKELY, count=run.distinct,
             first_step=run.first, names=run.tools, varied=True, calls=min(run.different, seen.memory),
-            at_least=run.different > seen.memory,
+            at_least=run.different > seen.memory, only_nudge=_may_be_work(seen),
         )  # fmt: skip
 
     @classmethod
@@ -94,6 +95,12 @@ class Phantom(Detector):
 def _shows_one_state(seen: Observation, calls: int) -> bool:
     """Whether at least so many different calls in a row came back with one description of a state."""
     return seen.same_results.distinct >= calls and seen.describes_state and not _is_batch(seen)
+
+
+def _may_be_work(seen: Observation) -> bool:
+    """Whether the call may have done another thing than those before: it is new, no look, and no action on a view."""
+    tool = seen.step.tool_name
+    return seen.made < 2 and not (seen.step.stated or acts_on_view(tool) or is_lookup(tool))
 
 
 def _is_batch(seen: Observation) -> bool:
@@ -192,7 +199,8 @@ class SameEffect(Detector):
         return self.found(
             seen, 1.0 if several else 0.5, "same_effect", Certainty.LIKELY, count=run.distinct, first_step=run.first,
             names=run.tools, varied=True, calls=min(run.different, seen.memory),
-            at_least=run.different > seen.memory, only_nudge=seen.made < 2 and seen.old_states_in_a_row > run.distinct,
+            at_least=run.different > seen.memory,
+            only_nudge=_may_be_work(seen) or (seen.made < 2 and seen.old_states_in_a_row > run.distinct),
         )  # fmt: skip
 
     @classmethod
