@@ -39,9 +39,9 @@ class Phantom(Detector):
     The state the answers describe is frozen although the actions differ. Confidence grows with the run and is full at
     the fifth call, or at the third where different tools describe one state. Bare acknowledgements, short values and
     empty answers describe no state: writes that all say "ok" and look-ups that all find nothing are a batch. Messages
-    and notes (``send_message``, ``think``) expect no answer and never count. Calls that were not made before, and neither
-    look nor act on a view, lead to nudges only. A state that the application supplies (``trajectory_guard.state``) always
-    counts.
+    and notes (``send_message``, ``think``) expect no answer and never count. Calls that were not made before, and
+    neither look nor act on a view, lead to nudges only. A state that the application supplies
+    (``trajectory_guard.state``) always counts.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> page = "Cart: 1 item. Please choose a size to continue."
