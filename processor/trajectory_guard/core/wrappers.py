@@ -112,32 +112,19 @@ def without_exchange(result: str, args: Any) -> str:
 
 
 _CONTENTS: Final = ("data", "result", "results", "response", "payload", "value", "content")
+_ASIDE: Final = (
+    r"meta(?:data)?|_meta|version|api_?version|jsonrpc|id|server|timestamp|role|tool_?call_?id"
+    r"|disclaimer|copyright|powered_?by"
+)
+_SAYS_NOTHING: Final = re.compile(_ASIDE, re.IGNORECASE)
 _OF_ENVELOPE: Final = re.compile(
-    r"success(?:ful)?|succeeded|ok|is_?error|status_?code|code|err_?(?:code|no)|errors?|warnings?|messages?|msg|errmsg"
-    r"|meta(?:data)?|_meta|version|api_?version|jsonrpc|id|server|timestamp|disclaimer|copyright|powered_?by|role|tool_?call_?id",
+    r"success(?:ful)?|succeeded|ok|is_?error|status_?code|code|err_?(?:code|no)|errors?|warnings?|messages?|msg|errmsg|"
+    + _ASIDE,
     re.IGNORECASE,
 )
 _GOES_WELL: Final[tuple[Any, ...]] = (
-    None,
-    True,
-    0,
-    200,
-    "",
-    "0",
-    "200",
-    "ok",
-    "OK",
-    "success",
-    "Success",
-    "succeeded",
-    "done",
-    [],
-    {},
-)
-_SAYS_NOTHING: Final = re.compile(
-    r"meta(?:data)?|_meta|version|api_?version|jsonrpc|id|server|timestamp|disclaimer|copyright|powered_?by|role|tool_?call_?id",
-    re.IGNORECASE,
-)
+    None, True, 0, 200, "", "0", "200", "ok", "OK", "success", "Success", "succeeded", "done", [], {},
+)  # fmt: skip
 
 
 def content_of(result: str) -> str:
@@ -183,8 +170,9 @@ _FEET: Final = re.compile(
     r"\n[^\w\n]{0,4}(?:x-)?(?:request|trace|correlation)(?:[ _-]?id)?[ :=#(]{1,4}(?=[\w-]{0,63}\d)[\w-]{6,64}"
     rf"(?:[^\w\n]{{1,4}}(?:took|in|after|elapsed|duration|latency)?[ :=]{{0,3}}\d[\d.]{{0,9}} ?{_UNIT})?"
     r"[^\w\n]{0,4}\s*\Z"
-    # what is left of a budget
-    r"|\n[^\w\n]{0,4}(?:tokens?|context|budget|costs?|requests?|queries|calls|credits|quota|usage)\b(?=[^\n]{0,60}\d)"
+    # what is left of the means of the agent, and not of those of its task
+    r"|\n[^\w\n]{0,4}(?:tokens?|context(?: window)?|queries|api (?:calls|requests|quota|credits)|costs?(?= so far))\b"
+    r"(?=[^\n]{0,60}\d)"
     r"(?=[^\n]{0,60}\b(?:used|left|remain(?:s|ing)?|so far|today)\b)[^\n]{0,80}\s*\Z"
     # how long it took, by whom it is, where the next command goes
     rf"|\n[^\w\n]{{0,4}}(?:(?:completed|finished|done) in|took) \d[\d.]{{0,9}} ?{_UNIT}[^\w\n]{{0,4}}\s*\Z"
@@ -192,7 +180,7 @@ _FEET: Final = re.compile(
     r"|\n[\w.-]{1,32}@[\w.-]{1,64}:[^\s$#]{0,80}[$#]\s*\Z"
     # a command ended well
     r"|(?:\A|\n)[^\w\n]{0,3}(?:[A-Za-z]{1,12} ){0,4}(?:exit(?:ed)?|return(?:ed)?|finished|completed)[ _-]?(?:with )?"
-    r"(?:exit )?(?:code|status|value)?[ :=]{1,3}0[^\w\n]{0,3}\s*\Z",
+    r"(?:exit )?(?:code|status)[ :=]{1,3}0[^\w\n]{0,3}\s*\Z",
     re.IGNORECASE,
 )
 _NOTE: Final = (
@@ -205,7 +193,7 @@ _REMARK: Final = re.compile(
 )
 """A paragraph of advice before or behind an answer, without figures and fields."""
 _REMARK_CHARS: Final = 420
-_CLOSING: Final = re.compile(r"</((?:system|environment|budget|token|reminder)[\w:-]{0,40})>\Z", re.IGNORECASE)
+_CLOSING: Final = re.compile(r"</((?:system|environment|budget|token)[_:-][\w:-]{1,40}|reminder)>\Z", re.IGNORECASE)
 """The end of a block that a harness writes to the model."""
 _FRAMES: Final = re.compile(
     r"\A\s{0,9}(?:"
@@ -243,6 +231,8 @@ def without_frame(result: str) -> str:
     ('', '')
     >>> without_frame("[Command succeeded with exit code 0]"), without_frame("exit code: 1")
     ('', 'exit code: 1')
+    >>> without_frame("food\\nbudget left: 40"), without_frame("table: users\\nrows returned: 0")
+    ('food\\nbudget left: 40', 'table: users\\nrows returned: 0')
     """
     if result[:1] == "{" and "\n" not in result:
         return result  # as most results: an object by itself
