@@ -100,7 +100,9 @@ def _shows_one_state(seen: Observation, calls: int) -> bool:
 def _may_be_work(seen: Observation) -> bool:
     """Whether the call may have done another thing than those before: it is new, no look, and no action on a view."""
     tool = seen.step.tool_name
-    return seen.made < 2 and not (seen.step.stated or acts_on_view(tool) or is_lookup(tool))
+    if seen.made > 1 or seen.same_results.different >= _EDITS:
+        return False
+    return not (seen.step.stated or acts_on_view(tool) or is_lookup(tool))
 
 
 def _is_batch(seen: Observation) -> bool:
