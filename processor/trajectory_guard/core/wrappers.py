@@ -15,17 +15,16 @@ from trajectory_guard.core.masking import is_volatile_key
 from trajectory_guard.core.text import text_of
 from trajectory_guard.core.text_bounds import MAX_UNDERSTOOD_CHARS
 
-_MAY_WRAP: Final = re.compile(
-    r'"(?:stdout|output|data|results?|response|payload|value|content|disclaimer|copyright|powered_?by'
-    r'|(?:x[_-])?(?:amzn[_-])?(?:request|trace|correlation)[_-]?id)"',
-    re.IGNORECASE,
-)
-"""An object that is a wrapper has one of these members: most objects have none."""
+_STEMS: Final = (
+    'tdout"', 'utput"', 'ata"', 'esult"', 'esults"', 'esponse"', 'ayload"', 'alue"', 'ontent"', "isclaimer", "opyright",
+    "owered", "equest", "race", "orrelation",
+)  # fmt: skip
+"""An object that is a wrapper holds one of these parts of the names of its members: most objects hold none."""
 
 
 def unwrapped(result: str, args: Any) -> str:
     """An object without what a harness or a service put around its content: all that the functions below know."""
-    if len(result) > MAX_UNDERSTOOD_CHARS or _MAY_WRAP.search(result) is None:
+    if len(result) > MAX_UNDERSTOOD_CHARS or not [stem for stem in _STEMS if stem in result]:
         return result
     return content_of(without_exchange(output_of(result), args))
 
