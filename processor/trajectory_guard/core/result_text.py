@@ -393,7 +393,9 @@ _CHANGED: Final = re.compile(
 
 def _is_remark(text: str, most: int) -> bool:
     """Whether a text is up to ``most`` words without a figure: a flag in words."""
-    words = [word.strip(".,!") for word in text.split()]
+    words = text.strip(" .!").split()
+    if most > _FLAG_WORDS:
+        words = [word.strip(".,!") for word in words]
     return 0 < len(words) <= most and all(map(str.isalpha, words))
 
 
