@@ -18,7 +18,7 @@ from trajectory_guard.config_messages import UNKNOWN_KEY, in_variables, wrong_ty
 from trajectory_guard.config_messages import ConfigError as ConfigError
 from trajectory_guard.config_messages import Mistake as Mistake
 from trajectory_guard.config_part import PartModel, mistakes_of
-from trajectory_guard.config_values import BaseUrl, OptionalPath, Secret, without_credentials
+from trajectory_guard.config_values import BaseUrl, OptionalPath, Secret, without_userinfo
 from trajectory_guard.core.detectors import weights as default_weights
 from trajectory_guard.core.settings import EngineSettings, ToolSettings, check_weights
 from trajectory_guard.core.templates import template_mistake
@@ -410,7 +410,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, BaseModel):
         value = value.model_dump(exclude_defaults=True)
     name = getattr(value, "__qualname__", None) if callable(value) else None
-    text = f"{getattr(value, '__module__', '?')}.{name}" if name else without_credentials(repr(value))
+    text = f"{getattr(value, '__module__', '?')}.{name}" if name else without_userinfo(repr(value))
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from trajectory_guard.config_messages import UNKNOWN_KEY, ConfigError, Mistake, sentence
-from trajectory_guard.config_values import without_credentials
+from trajectory_guard.config_values import without_userinfo
 from trajectory_guard.core.settings import SettingsError
 from trajectory_guard.core.text import nearest
 
@@ -60,5 +60,5 @@ def mistakes_of(
         else:
             says_what = item["type"] == "missing" or (item["loc"][:1], item["type"]) == (("dialects",), "value_error")
             is_shown = path and not says_what and item["loc"][0] not in secrets
-            value = f", got {without_credentials(repr(item['input']))}" if is_shown else ""
+            value = f", got {without_userinfo(repr(item['input']))}" if is_shown else ""
             yield Mistake(path, (sentence(item) + value)[:_MAX_MESSAGE_CHARS])

@@ -35,16 +35,16 @@ def url_mistake(url: str) -> str | None:
     return "expected no query and no fragment" if parts.query or parts.fragment else None
 
 
-def without_credentials(text: str) -> str:
+def without_userinfo(text: str) -> str:
     """A text in which no address shows a user and a password.
 
-    >>> without_credentials("ftp://ann:p4ss@localhost:1")
+    >>> without_userinfo("ftp://ann:p4ss@localhost:1")
     'ftp://***@localhost:1'
     """
-    return _CREDENTIALS.sub("//***@", text)
+    return _USERINFO.sub("//***@", text)
 
 
-_CREDENTIALS: Final = re.compile(r"//[^/@\s]{1,500}@")
+_USERINFO: Final = re.compile(r"//[^/@\s]{1,500}@")
 
 
 def base_url(url: str | None) -> str | None:

@@ -60,3 +60,10 @@ def test_a_url_that_is_none_is_named(url: str, command: Command) -> None:
     assert ran.status == 2
     assert ran.err.startswith("trajectory-guard: flag show: --collector: ")
     assert repr(url) in ran.err
+
+
+def test_a_password_in_a_url_is_not_shown(command: Command) -> None:
+    ran = command("flag", "show", "c", "--collector", f"http://ann:{'s3cret' * 20}@localhost:1")
+    assert ran.status == 2
+    assert "holds credentials" in ran.err
+    assert "s3cret" not in ran.err

@@ -1,4 +1,4 @@
-"""What a harness or a service writes around answers and arguments changes no verdict."""
+"""Frames that a harness or a service puts around answers and arguments change no verdict."""
 
 from __future__ import annotations
 
@@ -71,24 +71,10 @@ DONE = (
     "<returncode>0</returncode>\n<output>\n</output>",
     "<no output>\n[Command succeeded with exit code 0]",
 )
-PEOPLE = [
-    "Anna",
-    "Ben",
-    "Carla",
-    "Dimitri",
-    "Eva",
-    "Farid",
-    "Gina",
-    "Hugo",
-    "Ines",
-    "Jonas",
-    "Kira",
-    "Luis",
-    "Mona",
-    "Nils",
-    "Olga",
-    "Pavel",
-]
+PEOPLE = (
+    "Anna", "Ben", "Carla", "Dimitri", "Eva", "Farid", "Gina", "Hugo", "Ines", "Jonas", "Kira", "Luis", "Mona", "Nils",
+    "Olga", "Pavel",
+)  # fmt: skip
 WORK: Mapping[str, Callable[[int], tuple[str, Mapping[str, Any]]]] = {
     "contacts": lambda at: (
         ("create_contact", {"name": PEOPLE[at // 3], "email": f"{PEOPLE[at // 3].lower()}@example.org"}),

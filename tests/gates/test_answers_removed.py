@@ -59,3 +59,4 @@ def test_only_another_answer_says_more() -> None:
     said = [answers.says_more(run, *one) for one in (("a", ""), ("a", ""), ("b", ""), ("b", "b"), ("a", "b"), ("", ""))]
     assert said == [True, False, True, False, True, True]
     assert answers.says_more(("t", "other"), "a", "")
+    assert answers.says_more(run, "", "b")  # an answer without words is no repetition

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trajectory_guard.cli.output import BAD_INPUT, FINE, complain, print_json
-from trajectory_guard.config_values import url_mistake, without_credentials
+from trajectory_guard.config_values import url_mistake, without_userinfo
 from trajectory_guard.core.text import clip
 from trajectory_guard.http_requests import open_url
 from trajectory_guard.own_threads import within
@@ -118,7 +118,7 @@ def _ask(
     base: str, where: str, method: str, said: Mapping[str, str] | None, headers: Mapping[str, str]
 ) -> dict[str, Any]:
     if mistake := url_mistake(base):
-        raise ValueError(f"--collector: {mistake}, got {without_credentials(base[:80])!r}")
+        raise ValueError(f"--collector: {mistake}, got {without_userinfo(base)[:80]!r}")
     url = f"{base.rstrip('/')}/v1/flags/{where}"
     data = json.dumps(said).encode("ascii") if said is not None else None
     more = {"Content-Type": "application/json"} if data is not None else {}

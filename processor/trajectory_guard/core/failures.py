@@ -10,7 +10,9 @@ from trajectory_guard.core.error_text import answer_in, names_asked_for, raises
 from trajectory_guard.core.fingerprints import digest64, object_in
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import (
+    FAILED_KEYS,
     MAX_EMPTY_CHARS,
+    SUCCEEDED,
     begins_with_complaint,
     error_signature,
     is_empty_result,
@@ -80,7 +82,7 @@ def _states_success(members: dict[str, Any]) -> bool:
     empty = [item for key, item in members.items() if str(key).lower() in _CONTENTS and not item]
     return bool(empty) and any(
         (item is True and name in _WENT_WELL)
-        or (item is False and name in _FAILED)
+        or (item is False and name in FAILED_KEYS)
         or (name == "status" and item in _WELL)
         or (name == "code" and item in _CODES)
         for name, item in ((str(key).lower(), item) for key, item in members.items())
@@ -88,8 +90,7 @@ def _states_success(members: dict[str, Any]) -> bool:
 
 
 _CONTENTS: Final = frozenset(("content", "data", "output", "result"))
-_WENT_WELL: Final = frozenset(("ok", "success", "successful", "succeeded"))
-_FAILED: Final = frozenset(("iserror", "is_error"))
+_WENT_WELL: Final = SUCCEEDED | {"successful"}
 _WELL: Final = ("success", "ok", "OK")
 _CODES: Final = (0, 200, "0", "200")
 

@@ -59,8 +59,8 @@ _VERDICT: Final = re.compile(
     r'|"errors"\s*:\s*\[\s*\{',
     re.IGNORECASE,
 )
-_SUCCEEDED: Final = frozenset(("success", "succeeded", "ok"))
-_FAILED_KEYS: Final = frozenset(("iserror", "is_error"))
+SUCCEEDED: Final = frozenset(("success", "succeeded", "ok"))
+FAILED_KEYS: Final = frozenset(("iserror", "is_error"))
 _EXIT_KEYS: Final = frozenset(("exitcode", "exit_code", "returncode", "return_code", "exitstatus", "exit_status"))
 _MAY_STATE: Final = ("false", "true", 'status":', 'status" :', '"errors"', *sorted(_EXIT_KEYS | STATUS_KEYS))
 """An object in ASCII that states a failure holds one of them."""
@@ -102,9 +102,9 @@ def _messages_in(members: dict[str, Any]) -> list[str]:
 def _says_failed(key: str, item: Any) -> bool:
     """Whether a member of an object says that the call behind it failed."""
     if item is False:
-        return key in _SUCCEEDED
+        return key in SUCCEEDED
     if item is True:
-        return key in _FAILED_KEYS
+        return key in FAILED_KEYS
     number = int(item) if isinstance(item, str) and _INTEGER.fullmatch(item) else item
     if not isinstance(number, int):
         return False
@@ -233,7 +233,7 @@ def _counts_nothing(value: dict[str, Any], depth: int = 1) -> bool:
 
 def _is_aside(key: str, item: Any) -> bool:
     """Whether a number or a flag that is not 0 says nothing of what was found: how long it took, that it worked."""
-    return key in _SUCCEEDED if item is True else is_volatile_key(key)
+    return key in SUCCEEDED if item is True else is_volatile_key(key)
 
 
 _NO_COUNTS: Final = _COMPLAINTS | _EXIT_KEYS | {"code", "rc", "status"}

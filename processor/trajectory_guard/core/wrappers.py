@@ -1,4 +1,4 @@
-"""What a harness or a service writes around an answer: streams of a command, ids of the exchange, reminders.
+"""Frames that a harness or a service puts around an answer: streams of a command, ids of the exchange, reminders.
 
 None of it is the answer: a reminder makes "ok" a long text, a request id makes it a new one. An unknown frame stays,
 and so does every frame that says that something went wrong.
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import object_in
 from trajectory_guard.core.masking import is_volatile_key
+from trajectory_guard.core.similarity.keys import names_exchange
 from trajectory_guard.core.text import text_of
 from trajectory_guard.core.text_bounds import MAX_UNDERSTOOD_CHARS
 
@@ -41,7 +42,7 @@ _WELL: Final = (None, 0, "0", False, "", "success", "completed", "ok")
 
 
 def output_of(result: str) -> str:
-    """What a command has printed, of an object with its streams; ``result`` itself if it is none, or did not end well.
+    """The output of a command that ended well, of an object with its streams; ``result`` itself if it is none.
 
     >>> output_of('{"stdout": "3 rows", "stderr": "", "exit_code": 0, "wall_time": 0.31}')
     '3 rows'
@@ -61,7 +62,7 @@ def output_of(result: str) -> str:
     streams = [members[name] for name in names]
     others = {key: item for key, item in members.items() if key not in names and not is_volatile_key(key)}
     if not all(_OF_COMMAND.fullmatch(key) is not None for key in others):
-        return result  # something else stands beside what was printed
+        return result  # it holds more than the output of a command
     if any(_ENDED.fullmatch(key) is not None and item not in _WELL for key, item in others.items()):
         return result
     if (names[1] == "error" and streams[1]) or any(members.get(key) is False for key in ("success", "ok")):
@@ -78,7 +79,6 @@ _EXCHANGE_MEMBER: Final = re.compile(
     re.IGNORECASE,
 )
 _LEGAL: Final = re.compile(r"disclaimer|copyright|powered_?by", re.IGNORECASE)
-_EXCHANGE: Final = re.compile(r"(?:x[_-])?(?:amzn[_-])?(?:request|trace|correlation)[_-]?id", re.IGNORECASE)
 _LASTED: Final = re.compile(
     r"(?:took|latency|elapsed|duration|response_?time|processing_?time|server_?time)(?:_?(?:ms|s|us|ns|secs?|seconds))?",
     re.IGNORECASE,
@@ -98,7 +98,7 @@ def without_exchange(result: str, args: Any) -> str:
     if _EXCHANGE_MEMBER.search(result) is None:
         return result
     members = object_in(result)
-    ids = [key for key, item in members.items() if _EXCHANGE.fullmatch(key) is not None and type(item) in (str, int)]
+    ids = [key for key, item in members.items() if names_exchange(key) and type(item) in (str, int)]
     legal = [key for key in members if _LEGAL.fullmatch(key) is not None]
     if not (ids or legal) or (args and any(text_of(members[key]) in text_of(args) for key in ids)):
         return result

@@ -74,7 +74,7 @@ class Answers:
         with self._lock:
             known = self._newest.get(run)
             self._newest[run] = said
-        return said not in (before, known) if said else before == ""
+        return not said or said not in (before, known)
 
 
 _MAX_RUNS: Final = 256

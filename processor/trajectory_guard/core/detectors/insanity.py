@@ -165,7 +165,7 @@ _MIN_REMARK_WIDTH: Final = 12
 
 
 def _answer_of(seen: Observation) -> Answer:
-    """What is read of a result to weigh the open pairs of its call."""
+    """The properties of the result that weigh the open pairs of its call."""
     found = seen.outcome not in (EMPTY, ERROR)
     tells = found and (seen.describes_state or is_value(seen.step.result or ""))
     return Answer(seen.outcome, is_silent_command(seen), seen.echoes, tells)

@@ -132,7 +132,7 @@ def _is_paging(form: NormalForm, other: NormalForm) -> bool:
 
 
 class Answer(NamedTuple):
-    """What the weight of an open pair depends on, beside the two wordings.
+    """The properties of an answer that the weight of an open pair depends on.
 
     Fields:
         outcome: that of the step.
