@@ -123,7 +123,7 @@ class GrpcBackend(Received):
 
     @property
     def endpoint(self) -> str:
-        return f"localhost:{self.port}"
+        return f"127.0.0.1:{self.port}"
 
     async def start(self, credentials: Any = None, **options: int) -> None:
         """Listen, on the same port as before if this is not the first start."""
@@ -133,7 +133,7 @@ class GrpcBackend(Received):
             self._server.add_generic_rpc_handlers(
                 (grpc.method_handlers_generic_handler(signal.grpc_service, {"Export": method}),)
             )
-        address = f"localhost:{self.port}"
+        address = f"127.0.0.1:{self.port}"
         if credentials is None:
             self.port = self._server.add_insecure_port(address)
         else:
@@ -222,7 +222,7 @@ class HttpBackend(Received):
 
     @property
     def endpoint(self) -> str:
-        return f"{self.scheme}://localhost:{self.port}"
+        return f"{self.scheme}://127.0.0.1:{self.port}"
 
     def app(self) -> Starlette:
         routes = [Route(self._prefix + signal.path, self._handler(signal), methods=["POST"]) for signal in Signal]
@@ -271,7 +271,7 @@ async def http_backend(prefix: str = "", tls: Certificates | None = None, **opti
     if tls is not None:
         backend.scheme = "https"
         options |= {"ssl_certfile": str(tls.cert), "ssl_keyfile": str(tls.key), "ssl_ca_certs": str(tls.ca)}
-    config = uvicorn.Config(backend.app(), host="localhost", port=0, log_level="critical", lifespan="off", **options)
+    config = uvicorn.Config(backend.app(), host="127.0.0.1", port=0, log_level="critical", lifespan="off", **options)
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     serving = asyncio.create_task(server.serve())
@@ -303,9 +303,9 @@ async def raw_backend(answers: Sequence[bytes]) -> AsyncIterator[tuple[str, list
         else:
             writer.transport.abort()
 
-    server = await asyncio.start_server(serve, "localhost", 0)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
     try:
-        yield f"http://localhost:{server.sockets[0].getsockname()[1]}", seen
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", seen
     finally:
         server.close()
         await server.wait_closed()

@@ -16,7 +16,7 @@ from trajectory_guard_collector.gateway.storage.store import Store
 
 
 def configuration(port: int, directory: str) -> CollectorConfig:
-    exporters = {"otlp": {"endpoint": f"http://localhost:{port}", "sending_queue": {"num_consumers": 2}}}
+    exporters = {"otlp": {"endpoint": f"http://127.0.0.1:{port}", "sending_queue": {"num_consumers": 2}}}
     return settings(exporters, storage=directory)
 
 

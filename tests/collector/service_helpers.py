@@ -12,10 +12,10 @@ from trajectory_guard_collector.config.models import CollectorConfig
 
 def service_config(*, auth: Mapping[str, Any] | None = None, **sections: Any) -> CollectorConfig:
     """Every port free, no configuration otherwise."""
-    protocols = {"grpc": {"endpoint": "localhost:0"}, "http": {"endpoint": "localhost:0"}}
+    protocols = {"grpc": {"endpoint": "127.0.0.1:0"}, "http": {"endpoint": "127.0.0.1:0"}}
     return CollectorConfig.model_validate({
         "receivers": {"otlp": {"protocols": protocols, "auth": auth or {}}},
-        "telemetry": {"endpoint": "localhost:0"},
+        "telemetry": {"endpoint": "127.0.0.1:0"},
         **sections,
     })  # fmt: skip
 

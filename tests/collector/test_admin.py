@@ -53,10 +53,10 @@ def world() -> World:
 @pytest.fixture
 async def client(world: World) -> AsyncIterator[httpx.AsyncClient]:
     server = AdminServer(
-        Telemetry(endpoint="localhost:0"), world.metrics, lambda: world.reason, lambda: world.rows, NOBODY
+        Telemetry(endpoint="127.0.0.1:0"), world.metrics, lambda: world.reason, lambda: world.rows, NOBODY
     )
     port = await server.start()
-    async with httpx.AsyncClient(base_url=f"http://localhost:{port}", trust_env=False, timeout=10) as one:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=10) as one:
         yield one
     await server.stop()
 
@@ -106,7 +106,7 @@ async def test_an_error_is_reported_and_counted_and_the_server_goes_on(client: h
 async def silent(client: httpx.AsyncClient) -> AsyncIterator[list[asyncio.StreamWriter]]:
     """More connections than there may be, of clients that say nothing, or not enough."""
     port = client.base_url.port
-    opened = [await asyncio.open_connection("localhost", port) for _ in range(200)]
+    opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(200)]
     for number, (_, writer) in enumerate(opened):
         writer.write(b"GET /healthz HTTP/1.1\r\nHost:"[: number % 20])
     yield [writer for _, writer in opened]
@@ -170,12 +170,12 @@ async def test_it_can_be_off_and_stopped_twice() -> None:
     off = AdminServer(Telemetry(endpoint=None), Metrics(), lambda: None, list, NOBODY)
     assert await off.start() == 0
     await off.stop()
-    on = AdminServer(Telemetry(endpoint="localhost:0"), Metrics(), lambda: None, list, NOBODY)
+    on = AdminServer(Telemetry(endpoint="127.0.0.1:0"), Metrics(), lambda: None, list, NOBODY)
     port = await on.start()
     await on.stop()
     await on.stop()
     with pytest.raises(OSError):  # noqa: PT011
-        socket.create_connection(("localhost", port), timeout=5).close()
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
 
 
 # --- trajectories ----------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from trajectory_guard_collector.errors import OverloadedError
 from trajectory_guard_collector.gateway.storage.store import Store
 
 async def main(port, directory):
-    config = settings({"otlp": {"endpoint": f"http://localhost:{port}"}}, storage=directory)
+    config = settings({"otlp": {"endpoint": f"http://127.0.0.1:{port}"}}, storage=directory)
     store = Store(config.queue)
     await store.start()
     delivery = Delivery(config, Counted(), store)

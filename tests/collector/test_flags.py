@@ -185,7 +185,7 @@ async def test_requests_for_flags_without_a_known_token_are_counted() -> None:
 
 
 async def test_flags_are_served_by_a_collector_that_receives_over_grpc_only() -> None:
-    receivers = {"otlp": {"protocols": {"grpc": {"endpoint": "localhost:0"}}}}
+    receivers = {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}}}}
     async with running(receivers=receivers) as collector:
         assert (await flag(collector, "c"))["known"] is False
 
@@ -199,7 +199,7 @@ async def test_the_port_of_the_receiver_serves_no_flags(collector: Collector) ->
 async def test_flags_are_served_over_tls(tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
     tls = {"cert_file": str(certificates.cert), "key_file": str(certificates.key)}
-    async with running(telemetry={"endpoint": "localhost:0", "tls": tls}) as collector:
+    async with running(telemetry={"endpoint": "127.0.0.1:0", "tls": tls}) as collector:
         trusting = ssl.create_default_context(cafile=str(certificates.ca))
         async with httpx.AsyncClient(verify=trusting) as client:
             address = f"https://{collector.endpoints['telemetry']}/v1/flags/c"

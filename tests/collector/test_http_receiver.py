@@ -430,7 +430,7 @@ async def test_endpoint_that_is_taken() -> None:
 
 
 async def test_every_address_of_a_name_listens() -> None:
-    async with http_server(endpoint="localhost:0") as running:
+    async with http_server(endpoint="127.0.0.1:0") as running:
         found = {(family, address[0]) for family, _, _, _, address in socket.getaddrinfo("localhost", running.port)}
         assert found
         for _, address in found:

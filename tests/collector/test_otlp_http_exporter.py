@@ -217,10 +217,10 @@ async def test_an_endless_reply_is_read_no_further_than_its_bound():
                 written.append(1 << 16)
         writer.close()
 
-    server = await asyncio.start_server(endless, "localhost", 0)
+    server = await asyncio.start_server(endless, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        async with delivering(settings({"otlphttp": {"endpoint": f"http://localhost:{port}"}})) as delivery:
+        async with delivering(settings({"otlphttp": {"endpoint": f"http://127.0.0.1:{port}"}})) as delivery:
             await delivery.deliver(spans(range(3)))
     assert 0 < sum(written) < 1 << 26
 

@@ -83,7 +83,7 @@ async def test_without_tokens_this_machine_sees_the_page_and_others_do_not(endpo
 
 async def test_the_page_can_be_open_to_all() -> None:
     async with running(
-        telemetry={"endpoint": "localhost:0", "open_page": True}, auth={"bearer_tokens": [SENDER]}
+        telemetry={"endpoint": "127.0.0.1:0", "open_page": True}, auth={"bearer_tokens": [SENDER]}
     ) as one:
         assert (await get(one)).status_code == 200
         assert (await get(one, headers={"X-Forwarded-For": "203.0.113.7"})).status_code == 200

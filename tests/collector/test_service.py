@@ -95,11 +95,11 @@ async def test_a_sender_cannot_forge_a_printed_verdict(capsys: pytest.CaptureFix
 async def test_durations_that_stand_for_never_are_taken() -> None:
     never = 2**31 - 1
     keepalive = {f"{key}_s": never for key in ("max_connection_idle", "max_connection_age", "time", "timeout")}
-    grpc_section = {"endpoint": "localhost:0", "read_timeout_s": never, "keepalive": keepalive}
-    http_section = {"endpoint": "localhost:0", "read_timeout_s": never, "idle_timeout_s": never}
+    grpc_section = {"endpoint": "127.0.0.1:0", "read_timeout_s": never, "keepalive": keepalive}
+    http_section = {"endpoint": "127.0.0.1:0", "read_timeout_s": never, "idle_timeout_s": never}
     retry = {"initial_interval_s": never, "max_interval_s": never}
     async with grpc_backend() as backend:
-        exporter = {"endpoint": f"http://localhost:{backend.port}", "timeout_s": never, "retry_on_failure": retry}
+        exporter = {"endpoint": f"http://127.0.0.1:{backend.port}", "timeout_s": never, "retry_on_failure": retry}
         async with running(
             receivers={"otlp": {"protocols": {"grpc": grpc_section, "http": http_section}}},
             exporters={"otlp": exporter}, queue={"deadline_s": never}, shutdown_timeout_s=never,

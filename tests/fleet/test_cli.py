@@ -151,8 +151,8 @@ def run_with(check: str, command: str, directory: Path) -> subprocess.CompletedP
         "sys.exit(main(sys.argv[1:]))",
     ])  # fmt: skip
     settings = {
-        "state.dir": directory, "kafka.brokers": f"[localhost:{free_port()}]", "kafka.group": "g",
-        "flags.endpoint": f"localhost:{free_port()}", "telemetry.endpoint": f"localhost:{free_port()}",
+        "state.dir": directory, "kafka.brokers": f"[127.0.0.1:{free_port()}]", "kafka.group": "g",
+        "flags.endpoint": f"127.0.0.1:{free_port()}", "telemetry.endpoint": f"127.0.0.1:{free_port()}",
         "langfuse": "{enabled: true, public_key: pk, secret_key: sk, endpoint: 'http://localhost:1'}",
     }  # fmt: skip
     options = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]

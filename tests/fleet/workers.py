@@ -57,8 +57,8 @@ class Worker:
         if (password := config.kafka.security.password) is not None:
             plain["kafka"]["security"]["password"] = password.get_secret_value()
         plain["state"]["dir"] = str(directory / f"state-{name}")
-        plain["telemetry"]["endpoint"] = f"localhost:{self.port}"
-        plain["flags"] = config.flags.model_dump(mode="json") | {"endpoint": f"localhost:{self.flags_port}"}
+        plain["telemetry"]["endpoint"] = f"127.0.0.1:{self.port}"
+        plain["flags"] = config.flags.model_dump(mode="json") | {"endpoint": f"127.0.0.1:{self.flags_port}"}
         plain["flags"]["auth"]["bearer_tokens"] = list(config.flags.auth.fixed) or None
         for key in ("public_key", "secret_key"):
             secret = getattr(config.langfuse, key)
@@ -90,11 +90,11 @@ class Worker:
 
     @property
     def flags_url(self) -> str:
-        return f"http://localhost:{self.flags_port}"
+        return f"http://127.0.0.1:{self.flags_port}"
 
     def get(self, path: str, base: str = "") -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"{base or f'http://localhost:{self.port}'}{path}", timeout=5.0) as reply:
+            with urllib.request.urlopen(f"{base or f'http://127.0.0.1:{self.port}'}{path}", timeout=5.0) as reply:
                 return reply.status, reply.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
