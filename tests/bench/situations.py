@@ -50,6 +50,7 @@ SETS: Final = (
     "thirtyfirst",
     "thirtysecond",
     "thirtythird",
+    "thirtyfourth",
     "attacked",
 )
 """See ``tests/data/README.md``: which of them the rules were tuned on."""

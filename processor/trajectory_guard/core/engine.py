@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core import policy as ladder_policy
+from trajectory_guard.core.call_counters import without_counters
 from trajectory_guard.core.certificates import Certificate, certify
 from trajectory_guard.core.detectors import REGISTRY, REPORTED, DetectionResult, Detector, DetectorSettings, weights
 from trajectory_guard.core.detectors.base import TYPE_IV, signs_of
@@ -196,8 +197,7 @@ class Engine:
         policy = self.settings.tool(step.tool_name) if self.settings.tools else None
         if step.outcome_type == INTERRUPTED or (policy is not None and policy.ignore):
             return None
-        key = id_symbol(step.step_id)
-        if key in state.step_ids:
+        if (key := id_symbol(step.step_id)) in state.step_ids:
             return None
         step = within_limit(readable(step), self.settings.max_understood_chars)
         label = scope.run_label(step, state.turns)
@@ -205,6 +205,7 @@ class Engine:
         newest = run.batch_label if run is not None else None
         if run is None or (newest and step.batch and step.batch < newest and scope.is_restart(run, step.batch)):
             run = Run(label, state.capacity, self._detectors(), scope.superstep(step.batch))  # not yet in the state
+        step, counters = without_counters(step, state.counters, state.index, run.knows_call)
         before, relay = Before(state, run), state.relay
         lap = ended = None
         try:
@@ -222,7 +223,7 @@ class Engine:
             before.restore()
             raise
         self._remember(state, evaluated, key)
-        state.visit, state.relay = visit, relay
+        state.visit, state.relay, state.counters = visit, relay, counters
         if lap is None or ended is None:
             return evaluated[3]
         self._count(state, lap, ended.first)

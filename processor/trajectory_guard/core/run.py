@@ -14,10 +14,11 @@ from trajectory_guard.core.history import WIDTH, History, Ring, UsageWindow
 from trajectory_guard.core.inquiry import Advance, Inquiry
 from trajectory_guard.core.laps import KNOWN_FROM, Walk
 from trajectory_guard.core.listings import LINE_BYTES
-from trajectory_guard.core.observation import Observation, SameResultRun
+from trajectory_guard.core.observation import Observation, SameResultRun, call_symbol
 from trajectory_guard.core.plain import from_text, to_text
 from trajectory_guard.core.policy import Ladder, RunScore
 from trajectory_guard.core.result_text import carries_content
+from trajectory_guard.core.steps import StepRecord
 
 MAX_AGENTS: Final = 8
 NO_FAILURE: Final = -1
@@ -303,6 +304,10 @@ class Run:
         if end > self.last_end:
             self.last_end = end
         self.index += seen.copy_of < 0  # a copy has no place of its own in the memory
+
+    def knows_call(self, step: StepRecord) -> bool:
+        """Whether the call of a step was made before."""
+        return self.history.calls.last(call_symbol(step)) >= 0
 
     def knows_all(self, lines: bytes) -> bool:
         """Whether the run has seen all these lines before (``lines_of``); it remembers the new ones."""

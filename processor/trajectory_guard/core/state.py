@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import orjson
 
+from trajectory_guard.core.call_counters import Counter, Counters
 from trajectory_guard.core.delivery import says_more
 from trajectory_guard.core.detectors.base import Detector
 from trajectory_guard.core.fingerprints import digest64, parse_json
@@ -33,7 +34,7 @@ from trajectory_guard.core.tracking.scope import graph_instance
 from trajectory_guard.core.visits import Visit, relay_detectors
 from trajectory_guard.core.volatile import MAX_NOISE_PROFILES
 
-FORMAT_VERSION: Final = 25
+FORMAT_VERSION: Final = 26
 MAX_RUNS: Final = 8
 """Runs of a trajectory that are remembered, busy or not."""
 MAX_BUSY_RUNS: Final = 32
@@ -72,12 +73,13 @@ class TrajectoryState:
             more than new words; -1 before it.
         worked_at: index of the newest step since the first hand-over that brought something new, other than by handing
             over; -1 before it. work: digests of the newest such calls with their results, those of all runs.
+        counters: lines of results that may count the calls (``core.call_counters``).
         handed_words: checksums of what the arguments of hand-offs have said (``core.delivery.says_more``).
     """
 
     __slots__ = (
-        "capacity", "current", "denied", "episodes", "evicted_runs", "handed_at", "handed_words", "idle_at", "index",
-        "model_calls", "noise", "nudges", "recoveries", "relay", "restarts", "runs", "spoke_at", "step_ids",
+        "capacity", "counters", "current", "denied", "episodes", "evicted_runs", "handed_at", "handed_words", "idle_at",
+        "index", "model_calls", "noise", "nudges", "recoveries", "relay", "restarts", "runs", "spoke_at", "step_ids",
         "trajectory_id", "turns", "twice", "visit", "work", "worked_at",
     )  # fmt: skip
 
@@ -98,6 +100,7 @@ class TrajectoryState:
         self.worked_at = self.handed_at = self.idle_at = self.spoke_at = -1
         self.work: tuple[str, ...] = ()
         self.handed_words: tuple[int, ...] = ()
+        self.counters: Counters = ()
         self.twice = False
 
     @property
@@ -182,6 +185,7 @@ class TrajectoryState:
             self.step_ids.append(newer.step_ids[at])
         self.work = (*[one for one in self.work if one not in newer.work], *newer.work)[-_MAX_WORK:]
         self.twice, self.handed_words = self.twice or newer.twice, newer.handed_words or self.handed_words
+        self.counters = newer.counters or self.counters
         for name in ("handed_at", "idle_at", "spoke_at", "worked_at"):
             if getattr(newer, name) >= 0:
                 setattr(self, name, self.index + getattr(newer, name))
@@ -280,6 +284,8 @@ class TrajectoryState:
             plain["handed"] = [self.worked_at, self.handed_at, *self.work]
         if self.handed_words:
             plain["handed_words"] = list(self.handed_words)
+        if self.counters:
+            plain["counters"] = [tuple(one) for one in self.counters]
         if self.idle_at >= 0:
             plain["idle"] = self.idle_at
         if self.spoke_at >= 0:
@@ -331,12 +337,18 @@ class TrajectoryState:
         state.work = tuple(work)
         state.idle_at, state.spoke_at = plain.get("idle", -1), plain.get("spoke", -1)
         state.twice, state.handed_words = plain.get("twice", False), tuple(plain.get("handed_words", ()))
+        state.counters = tuple([Counter(*map(_as_kept, one)) for one in plain.get("counters", ())])
         if plain["visit"] is not None:
             state.visit = Visit.from_plain(plain["visit"])
         if plain["relay"] is not None:
             state.relay = Run.from_plain(plain["relay"], relay_detectors())
         state.model_calls = {label: model_calls.from_plain(one) for label, one in plain.get("model_calls", ())}
         return state
+
+
+def _as_kept(value: Any) -> Any:
+    """A value of a named tuple as it was before it was written: its lists were tuples."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _checksum(body: bytes) -> str:

@@ -214,6 +214,12 @@ _CLOCK: Final = re.compile(
     r"(?=[^\W\d]|[{\[\x22]|\Z)"
 )
 """The time at which a short line was written."""
+_COUNT: Final = re.compile(
+    r"\A\W{0,9}(?:step|turn|iteration|round|call|action|observation)(?: ?no\.?| ?number)?[ :#=-]{1,3}\d{1,6}"
+    r"(?: ?(?:of|/) ?\d{1,6})?\W{0,9}\n",
+    re.IGNORECASE,
+)
+"""A first line that only counts the calls."""
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]")
 _OPENS: Final = ("`", "<", "#", "s", "S", "o", "O", "t", "T")
 _ESCAPE: Final = "\x1b"
@@ -230,6 +236,8 @@ def without_frame(result: str) -> str:
     ('', '')
     >>> without_frame("[Command succeeded with exit code 0]"), without_frame("exit code: 1")
     ('', 'exit code: 1')
+    >>> without_frame("[Step 4 of 80]\\nsaved"), without_frame("Step 4 of 80: copied")
+    ('saved', 'Step 4 of 80: copied')
     >>> without_frame("food\\nbudget left: 40"), without_frame("table: users\\nrows returned: 0")
     ('food\\nbudget left: 40', 'table: users\\nrows returned: 0')
     """
@@ -262,6 +270,8 @@ def _inside(text: str) -> str:
             return next((one for one in (frame["fenced"], frame["tagged"], frame["printed"]) if one is not None), "")
         if (label := _LABEL.match(text)) is not None:
             return text[label.end() :]
+    if "\n" in text[:_LINE_CHARS] and (count := _COUNT.match(text)) is not None:
+        return text[count.end() :]
     if (
         text[_LINE_CHARS:] == ""
         and text[:5].count(":") + text[:5].count("-")
