@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from tests.helpers import evaluate, record
+from tests.helpers import evaluate, first_level, record
 from trajectory_guard.core.call_counters import MAX_COUNTERS, Counters, without_counters
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.policy import Level
@@ -129,3 +129,36 @@ def test_a_counter_is_known_after_a_restart():
         first, second = engine.observe(whole, step), engine.observe(saved, step)
         assert (first and first.level) == (second and second.level)
     assert whole.to_bytes() == saved.to_bytes()
+
+
+COUNTED = {
+    "credits": lambda at: f"Order 77: shipped, 33.12 EUR\nRemaining credits: {4997 - at}",
+    "a sentence": lambda at: f"Order 77 is shipped. You have {4997 - at} credits left.",
+    "a member": lambda at: f'{{"order": {{"id": 77, "status": "shipped"}}, "usage": {{"calls_today": {at + 12}}}}}',
+    "by two": lambda at: f"Order 77 is shipped. Balance: {9000 - 2 * at} EUR of API credit.",
+    "views": lambda at: f"Order 77 is shipped.\nThis page was viewed {1200 + at} times.",
+    "in another language": lambda at: f"注文 77 は発送済みです。\n残り {4997 - at} 回",
+}
+
+
+@pytest.mark.parametrize("answer", COUNTED.values(), ids=COUNTED)
+def test_one_look_up_made_for_ever_is_found_although_each_look_is_counted(answer):
+    calls: list[Call] = [("get_order", {"id": "77"}, answer(at)) for at in range(240)]
+    nudged = first_level(evaluate(steps_of(calls)), Level.NUDGE)
+    assert nudged is not None
+    assert nudged < 84
+    assert Level.STOP in levels(calls)
+
+
+@pytest.mark.parametrize("answer", COUNTED.values(), ids=COUNTED)
+def test_one_action_made_for_ever_is_found_later(answer):
+    calls: list[Call] = [("update_order", {"id": "77", "status": "open"}, answer(at)) for at in range(100)]
+    nudged = first_level(evaluate(steps_of(calls)), Level.NUDGE)
+    assert nudged is not None
+    assert nudged > 60
+
+
+@pytest.mark.parametrize("whole", ["{} of 60 files are indexed", "{} %", '{{"done": {}, "total": 60}}'])
+def test_a_share_that_grows_evenly_is_progress(whole):
+    calls: list[Call] = [("get_index", {"name": "docs"}, whole.format(at)) for at in range(60)]
+    assert levels(calls) <= {Level.OBSERVE}

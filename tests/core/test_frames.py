@@ -137,3 +137,89 @@ def test_a_catalogue_of_texts_may_be_edited_entry_by_entry() -> None:
         for at, one in enumerate(texts)
     ]  # fmt: skip
     assert first_level(evaluate(steps), Level.STOP) is None
+
+
+SILENT = {
+    "SWE-agent": (
+        "Your command ran successfully and did not produce any output.\n(Open file: n/a)\n(Current directory: /repo)\n"
+        "bash-$"
+    ),
+    "OpenHands": (
+        "[The command completed with exit code 0.]\n[Current working directory: /repo]\n"
+        "[Python interpreter: /usr/bin/python]"
+    ),
+    "a tag": "<system>Tool ran without output or errors</system>",
+    "tags": "<stdout></stdout><stderr></stderr><exit_code>0</exit_code>",
+    "brackets": "[exit 0] [cwd /work] [0.02 s]",
+    "pairs": "exit_code=0 duration=0.04s cwd=/repo",
+    "a prompt": "dev@host:/repo (main) 0 $",
+    "a process": "Process finished with exit code 0 (pid 4121, cwd /repo)",
+    "an object": '{"exit_code": 0, "stdout": "", "stderr": "", "cwd": "/repo", "user": "dev"}',
+    "a sentence": "Success: exit status 0, no output",
+}
+NAMES = [
+    "auth",
+    "billing",
+    "cart",
+    "checkout",
+    "config",
+    "cache",
+    "client",
+    "server",
+    "router",
+    "parser",
+    "lexer",
+    "token",
+    "user",
+    "order",
+]
+
+
+@pytest.mark.parametrize("frame", SILENT.values(), ids=SILENT)
+@pytest.mark.parametrize("tool", ["bash", "run_python"])
+def test_commands_that_print_nothing_are_left_alone_in_any_frame(frame, tool):
+    forms = (
+        "mkdir -p src/{}",
+        "git add src/{}.py",
+        "sed -i s/old/new/ {}.txt",
+        "cp {}.cfg backup/",
+        "ln -s {} current",
+    )
+    code = ("{0} = load('{0}')", "{0}.plot()", "save({0}, 'out')", "del {0}", "{0}.columns = names")
+    texts = forms if tool == "bash" else code
+    steps = [record(tool, {"command": texts[at % 5].format(NAMES[at % 14])}, frame, t=3.0 * at) for at in range(28)]
+    assert first_level(evaluate(steps), Level.NUDGE, Level.STOP) is None
+
+
+REPORTS = (
+    "Line drawn. Canvas 800x600.",
+    "Line drawn with 3 px on layer 2.",
+    "The line was drawn on canvas number two of the sketch Portrait by Anna.",
+    '<result><status>ok</status><canvas width="800" height="600"/></result>',
+    "Befehl angenommen (Hub 3.1.2, Funkmodul 7, 12 Geräte online). Änderungen werden gleich sichtbar.",
+    "処理が完了しました。(版 3.2.0、残り枠 500 件) 次の操作へ進んでください。",
+    "---\nkind: ack\nrevision: 7\nserver: node-2\n---\nThe change was applied.",
+    "Command dispatched (X11 display :0, layout us, modifiers 0).",
+)
+REPORTED: dict[str, tuple[str, Callable[[random.Random], Mapping[str, Any]]]] = {
+    "lines": (
+        "draw_line",
+        lambda draw: {"x1": draw.randrange(800), "y1": draw.randrange(600), "x2": draw.randrange(99)},
+    ),
+    "poses": ("move_to", lambda draw: {"x": draw.random() * 300, "y": draw.random() * 200, "z": 20}),
+    "moves": (
+        "make_move",
+        lambda draw: {"move": f"{draw.choice('abcdefgh')}{draw.randrange(1, 9)}-{draw.randrange(99)}"},
+    ),
+    "notes": ("add_note", lambda draw: {"pitch": f"{draw.choice('CDEFG')}4", "beat": draw.randrange(400) / 2}),
+    "commands": ("bash", lambda draw: {"command": f"git commit -qm 'Tidy {draw.choice(NAMES)} {draw.randrange(99)}'"}),
+}
+
+
+@pytest.mark.parametrize("report", REPORTS)
+@pytest.mark.parametrize("work", REPORTED.values(), ids=REPORTED)
+def test_new_actions_that_one_report_answers_are_not_stopped(report, work):
+    tool, args = work
+    draw = random.Random(7)
+    steps = [record(tool, args(draw), report, t=3.0 * at) for at in range(60)]
+    assert first_level(evaluate(steps), Level.STOP) is None

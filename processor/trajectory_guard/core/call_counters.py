@@ -107,10 +107,8 @@ def without_counters(
         return step, known
     if result[:1] == "{" and result[-1:] == "}":
         answer, known = _without_members(step, result, known, at)
-    elif "\n" in result:
-        answer, known = _without_lines(step, result, known, at)
     else:
-        return step, known
+        answer, known = _without_lines(step, result, known, at)
     if answer is result or step.outcome_type != SUCCESS:
         return step, known  # errors are compared without their figures
     if may_acknowledge(answer) and not is_lookup(step.tool_name) and is_known(step):
@@ -134,6 +132,8 @@ def _without_lines(step: StepRecord, result: str, known: Counters, at: int) -> t
                 counters.add(place)
     if not counters:
         return result, known
+    if len(lines) == 1:  # the answer itself holds the figure
+        return (_FIGURE.sub("#", result) if is_lookup(step.tool_name) else result), known
     return "\n".join([line for place, line in enumerate(lines) if place not in counters]).strip("\n"), known
 
 

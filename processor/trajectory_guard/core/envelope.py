@@ -33,7 +33,7 @@ _TROUBLE: Final = re.compile(r"(?:code|status)\W{0,3}-?[1-9]|running|fail|error|
 
 _REMARK_CHARS: Final = 80
 _NO_OUTPUT: Final = re.compile(
-    r"\W{0,3}(?:\w{1,20} ){0,8}(?:no|without|empty|did(?: not|n.t) (?:produce|print|return) any)"
+    r"\W{0,3}(?:\w{1,20}[:,.]? ){0,8}(?:no|without|empty|did(?: not|n.t) (?:produce|print|return) any)"
     r" output(?: or errors?| (?:was |were )?(?:produced|generated|returned|captured))?\W{0,3}",
     re.IGNORECASE,
 )

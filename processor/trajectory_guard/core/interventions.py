@@ -17,6 +17,7 @@ from trajectory_guard.core.detectors.error_streak import ErrorStreak
 from trajectory_guard.core.detectors.repeats import NO_OTHER, REFUSAL, DeniedAgain
 from trajectory_guard.core.detectors.reported import TYPE_INTEGRITY, TYPE_QUALITY
 from trajectory_guard.core.fingerprints import object_in
+from trajectory_guard.core.http_requests import request_in, without_headers
 from trajectory_guard.core.outcome import is_empty_result, is_refusal, looks_like_error, states_error, states_failure
 from trajectory_guard.core.result_text import is_acknowledgement
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS, Certainty, StepRecord, is_refused_by_guard
@@ -31,7 +32,7 @@ from trajectory_guard.core.text import (
     without_credentials,
 )
 from trajectory_guard.core.text_bounds import named_blocks
-from trajectory_guard.core.tools import is_communication, is_lookup, makes_something, request_in, without_headers
+from trajectory_guard.core.tools import is_communication, is_lookup, makes_something
 
 _SEARCHED_CHARS: Final = 4_096
 _HEAD_CHARS: Final = 200

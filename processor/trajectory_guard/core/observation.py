@@ -8,6 +8,7 @@ from typing import Final
 from zlib import crc32
 
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, text_digest
+from trajectory_guard.core.http_requests import endpoint_of
 from trajectory_guard.core.masking import mask_text, masked_hash
 from trajectory_guard.core.outcome import ERROR_STEMS, ends_in_error, looks_like_error
 from trajectory_guard.core.plain import Plain
@@ -24,7 +25,6 @@ from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.tools import (
     acts_on_view,
     changes_database,
-    endpoint_of,
     is_lookup,
     is_thinking,
     moves_cursor,
@@ -222,6 +222,7 @@ class Observation:
         noisy: the call was made before, and the results are equal but for volatile parts.
         fails_otherwise: the call failed in a row, and reports another error than before.
         under_way: the results of this call show an age that grows by the time that passes between the calls.
+        counts_calls: one figure moves by the same amount with each call, and nothing else does.
         result_changed: the call was made before, and this time it returned another result.
         failed_alike_at: indices of the series of failures of this call, this one included, that differ in nothing but
             figures which go up and down; empty if they are few.
@@ -299,7 +300,7 @@ class Observation:
     in_a_row = False
     noisy = False
     fails_otherwise = False
-    under_way = False
+    under_way = counts_calls = False
     result_changed = False
     failed_alike_at: tuple[int, ...] = ()
     varies = False

@@ -326,10 +326,8 @@ class Reader:
             return UNKNOWN
         if is_checksum(text):
             return seen.result  # what was asked for
-        key = seen.call.hex()
-        saved = state.noise.get(key)
-        masked = masked_answer(text)
-        new_calls = run.last_new_call > previous
+        key, masked = seen.call.hex(), masked_answer(text)
+        saved, new_calls = state.noise.get(key), run.last_new_call > previous
         known = NoiseProfile(*saved) if saved is not None else None
         repeats = REPEATS_BESIDE_WORK if new_calls else REPEATS_TO_LEARN
         makes = makes_something(step.tool_name, step.args)
@@ -349,6 +347,8 @@ class Reader:
         if noise and takes_next(step.tool_name):  # another number is another entry, another clock is none
             noise = known is not None and known.masked == profile.masked
         seen.under_way = noise and profile.shows_age
+        if not noise and profile.counts_calls(asks=seen.asks):
+            noise, seen.counts_calls = True, seen.outcome == SUCCESS
         symbol = run.history.results[previous] if noise else seen.result
         if not noise and known is not None and known.masked != profile.masked:
             earlier = known.symbol_of(profile.masked)

@@ -306,6 +306,8 @@ def is_remark(text: str) -> bool:
 
 
 _REMARK_CHARS: Final = 240
+_REPORT_CHARS: Final = 400
+_REPORT_LINES: Final = 8
 _NO_REMARK: Final = re.compile(r"[\n\d\[\]{}<>=|:;/\\\"]")
 _NO_ERRORS: Final = re.compile(r"\"(?:\w{1,20}_?)?errors?\"\s*:\s*\[\s*\]", re.IGNORECASE)
 _STATUS_LINE: Final = re.compile(r"(?:HTTP/\d(?:\.\d)? )?20[1-5](?: [A-Z][A-Za-z -]{1,30})?")
@@ -458,6 +460,15 @@ def is_brief(text: str) -> bool:
     (True, False)
     """
     return width(text[: _BRIEF_WIDTH + 1]) <= _BRIEF_WIDTH and text.strip().count("\n") < _BRIEF_LINES
+
+
+def is_report(text: str) -> bool:
+    """Whether a result is short enough to say of an action that it was done, in whatever words and figures.
+
+    >>> is_report("Line drawn. Canvas 800x600, 2 layers."), is_report("a page, line by line\\n" * 20)
+    (True, False)
+    """
+    return len(text) <= _REPORT_CHARS and text.strip().count("\n") < _REPORT_LINES
 
 
 def is_short(text: str) -> bool:

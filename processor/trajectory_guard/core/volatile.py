@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import islice, repeat
+from math import isclose
 from typing import Any, Final, NamedTuple
 
+from trajectory_guard.core.addresses import addresses_in, are_neighbours
 from trajectory_guard.core.durations import ages_in
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, digest64, parse_json_or_lines, text_bytes
 from trajectory_guard.core.masking import (
@@ -185,7 +187,9 @@ class NoiseProfile(NamedTuple):
     ``at``: when the call was made, seconds; ``kept``, ``timed``: how often in a row an age, or whatever figures
     differed, had grown by the time that had passed; ``since``, ``grown``: when the latter series began, seconds,
     and by how much its figures have grown; ``stride``, ``strides``: by how much the only figure that differed has
-    moved, and how often in a row; ``shares``: what the answer says is done, and of how much, in pairs;
+    moved, and how often in a row; ``step``, ``steps``: the same, of the next number of a series as well,
+    and ``moved``: where it is;
+    ``shares``: what the answer says is done, and of how much, in pairs;
     ``unordered``: hash of the answer without its order; ``reordered``: it is that of the answer before;
     ``vocabulary``: the words of all answers; ``earlier``: of the last answers that were new, the beginning of the
     masked form, and the symbol of the result; ``failures``: the ``AlikeFailures`` that the call is in; ``times``:
@@ -207,6 +211,9 @@ class NoiseProfile(NamedTuple):
     grown: float = 0.0
     stride: float = 0.0
     strides: int = 0
+    step: float = 0.0
+    steps: int = 0
+    moved: float = 0.0
     shares: list[float] = []  # noqa: RUF012  never mutated
     unordered: str = ""
     reordered: bool = False
@@ -231,6 +238,16 @@ class NoiseProfile(NamedTuple):
         """Whether one figure moves by the same amount each time, and not by the clock: a position, a level."""
         return self.strides >= _STRIDES and not self.timed
 
+    def counts_calls(self, *, asks: bool) -> bool:
+        """Whether one figure has moved by the same amount for so long that it counts no more than the calls: credits,
+        views, calls of today. What is done, and what is done of a whole, may move so evenly for longer.
+
+        Parameters:
+            asks: the call asks for something that it names.
+        """
+        may_be_work = not asks or self.shares or (self.step > 0 and self.moved < max(self.figures))
+        return self.steps >= (_COUNTS_WORK if may_be_work else _COUNTS) and not self.timed
+
     def symbol_of(self, masked: str) -> Symbol:
         """The symbol of an earlier answer of this masked form, ``UNKNOWN`` without one."""
         known = [one for one in self.earlier if one.startswith(masked[:_FORM_DIGITS])]
@@ -248,13 +265,8 @@ class NoiseProfile(NamedTuple):
         return self._replace(times=[*self.times[1 - _KEPT_TIMES :], times])
 
     def steps_on(self, before: NoiseProfile | None) -> bool:
-        """Whether an address has moved by less than any two objects lie apart: a debugger is at another instruction.
-
-        So have the segments of a log that is read one after the other.
-        """
-        known = before.addresses if before is not None else []
-        pairs = zip(known, self.addresses, strict=True) if len(known) == len(self.addresses) else ()
-        return any(0 < abs(now - then) < _ALIGNMENT for then, now in pairs)
+        """Whether an address has moved to its neighbour."""
+        return before is not None and are_neighbours(before.addresses, self.addresses)
 
     def has_advanced(self, shares: list[float]) -> bool:
         """Whether ``shares`` (see ``shares_in``) say that more is done than the answer before said, of as much."""
@@ -271,8 +283,8 @@ class NoiseProfile(NamedTuple):
         form, figures = figures_in(result)
         shares = shares_in(result)
         unordered = unordered_hash(result).hex()
-        kept = timed = strides = 0
-        since, grown, stride = at, 0.0, 0.0
+        kept = timed = strides = steps = 0
+        since, grown, stride, step, moved = at, 0.0, 0.0, 0.0, 0.0
         if before is not None:
             passed_s = at - before.at
             if len(before.ages) == len(ages) and any(map(_keeps_time, before.ages, ages, repeat(passed_s))):
@@ -284,11 +296,14 @@ class NoiseProfile(NamedTuple):
                 if _is_time(grown, at - since):  # one second more at each of many fast calls is no clock
                     timed = min(TIMES_TIMED, before.timed + 1)
             if form == before.form:
-                stride = _stride(before.figures, figures)
+                step, moved = _step(before.figures, figures)
+                steps = before.steps + 1 if step and isclose(step, before.step, rel_tol=1e-6) else int(step != 0)
+                stride = 0.0 if _is_next(step, figures) else step
                 strides = _strides(before, stride)
         return self._replace(
             ages=ages, figures=figures, form=form, at=at, kept=kept, timed=timed, since=since, grown=grown,
-            stride=stride, strides=strides, shares=shares, unordered=unordered, addresses=addresses_in(result),
+            stride=stride, strides=strides, step=step, steps=steps, moved=moved, shares=shares, unordered=unordered,
+            addresses=addresses_in(result),
             reordered=before is not None and bool(unordered) and before.unordered == unordered,
         )  # fmt: skip
 
@@ -300,26 +315,6 @@ def with_profile(noise: dict[str, list[Any]], key: str, profile: NoiseProfile) -
     while plain[-1] == []:  # defaults, which need no room
         plain.pop()
     return dict(list(learned.items())[-MAX_NOISE_PROFILES:])
-
-
-def addresses_in(result: str) -> list[int]:
-    """The addresses in memory and the numbers of files that an answer names in hexadecimal, up to ``_MAX_ADDRESSES``.
-
-    An id that is drawn by chance is no neighbour of the one before it; the segments of a log are.
-
-    >>> addresses_in("0x0804932f 44 in subway.c"), addresses_in("restored 0000000300000041000000A4")
-    ([134517551], [279172874404])
-    """
-    found = islice(_ADDRESS.finditer(result[:MAX_TEXT_CHARS]), _MAX_ADDRESSES)
-    return [int(one[0][-_ADDRESS_DIGITS:].removeprefix("0x"), 16) for one in found]
-
-
-_ADDRESS: Final = re.compile(r"\b(?:0x[0-9a-fA-F]{4,16}|(?=\d{0,31}[a-fA-F])(?=[a-fA-F]{0,31}\d)[0-9a-fA-F]{16,32})\b")
-_ADDRESS_DIGITS: Final = 12
-"""More digits would not be exact in every reader of JSON."""
-_MAX_ADDRESSES: Final = 4
-_ALIGNMENT: Final = 16
-"""Alignment, in bytes, of addresses that an allocator returns. The longest instruction of an x86 has 15 bytes."""
 
 
 def shares_in(result: str) -> list[float]:
@@ -343,14 +338,15 @@ def _is_time(grown_s: float, passed_s: float) -> bool:
     return abs(grown_s - passed_s) <= max(slack_s, _SLACK * passed_s)
 
 
-def _stride(before: list[float], figures: list[float]) -> float:
-    """By how much the only figure that differs has moved; 0 if several do, or if it is the next number of a series."""
+def _step(before: list[float], figures: list[float]) -> tuple[float, float]:
+    """By how much the only figure that differs has moved, and where to; zeros if several do."""
     moved = [(then, now) for then, now in zip(before, figures, strict=False) if then != now]
-    if len(before) != len(figures) or len(moved) != 1:
-        return 0.0
-    stride = moved[0][1] - moved[0][0]
-    is_next = 0 < stride <= (_NEXT if moved[0][1] >= _LEAST_ID else 1)
-    return 0.0 if is_next else stride
+    return (moved[0][1] - moved[0][0], moved[0][1]) if len(before) == len(figures) and len(moved) == 1 else (0.0, 0.0)
+
+
+def _is_next(step: float, figures: list[float]) -> bool:
+    """Whether a figure has moved to the next number of a series."""
+    return 0 < step <= (_NEXT if max(figures) >= _LEAST_ID else 1)
 
 
 def _strides(before: NoiseProfile, stride: float) -> int:
@@ -360,6 +356,8 @@ def _strides(before: NoiseProfile, stride: float) -> int:
     return min(_STRIDES, before.strides + 1) if abs(stride) == abs(before.stride) else _BROKEN
 
 
+_COUNTS: Final = 16
+_COUNTS_WORK: Final = 64
 _STRIDES: Final = 2
 _BROKEN: Final = -2  # steps of two lengths: a number that jumps about takes as long a step again by chance
 _LEAST_ID: Final = 10_000

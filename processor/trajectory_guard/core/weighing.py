@@ -181,6 +181,8 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
     if seen.under_way:  # something grows older; a lap of several calls that succeed does more than wait for it
         waits = seen.in_a_row or paced or seen.outcome == ERROR
         return Certainty.WAITING if waits else Certainty.ACKNOWLEDGED
+    if seen.counts_calls and seen.made < _DONE_BY_NOW:
+        return Certainty.WAITING  # something may be done with each of them
     if seen.outcome == DENIED:
         return Certainty.CERTAIN
     if seen.outcome == ERROR or seen.signature is not None:

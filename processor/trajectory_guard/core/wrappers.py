@@ -35,7 +35,7 @@ _HEAD_CHARS: Final = 256
 _STREAMS: Final = (("stdout", "stderr"), ("output", "error"), ("output", "stderr"))
 _OF_COMMAND: Final = re.compile(
     r"exit_?(?:code|status)|return_?code|code|status|success|ok|error|signal|pid|cmd|command|cwd|shell"
-    r"|truncated|timed_?out|interrupted|is_?image|no_?output_?expected|wall_?time(?:_\w{1,12})?",
+    r"|user|host(?:name)?|truncated|timed_?out|interrupted|is_?image|no_?output_?expected|wall_?time(?:_\w{1,12})?",
     re.IGNORECASE,
 )
 _WELL: Final = (None, 0, "0", False, "", "success", "completed", "ok")
@@ -176,10 +176,16 @@ _FEET: Final = re.compile(
     # how long it took, by whom it is, where the next command goes
     rf"|\n[^\w\n]{{0,4}}(?:(?:completed|finished|done) in|took) \d[\d.]{{0,9}} ?{_UNIT}[^\w\n]{{0,4}}\s*\Z"
     r"|\n[^\w\n]{0,4}powered by [^\n]{1,60}\Z"
-    r"|\n[\w.-]{1,32}@[\w.-]{1,64}:[^\s$#]{0,80}[$#]\s*\Z"
+    r"|(?:\A|\n)[\w.-]{1,32}@[\w.-]{1,64}:[^\s$#]{0,80}(?: \([\w./-]{1,40}\))?(?: \d{1,3})? ?[$#]\s*\Z"
+    r"|\n(?:bash|sh|zsh)-?[\d.]{0,8}[$#]\s*\Z"
+    # where a command has run
+    r"|(?:\A|\n)[(\[](?:open file|current (?:working )?directory|working directory|cwd|python interpreter)[:=] ?"
+    r"[^\n]{0,120}[)\]]\s*\Z"
     # a command ended well
     r"|(?:\A|\n)[^\w\n]{0,3}(?:[A-Za-z]{1,12} ){0,4}(?:exit(?:ed)?|return(?:ed)?|finished|completed)[ _-]?(?:with )?"
-    r"(?:exit )?(?:code|status)[ :=]{1,3}0[^\w\n]{0,3}\s*\Z",
+    r"(?:exit )?(?:code|status)[ :=]{1,3}0(?: ?\((?=[a-z]+ )[^()\n]{1,80}\))?[^\w\n]{0,3}\s*\Z"
+    r"|(?:\A|\n)exit_?(?:code|status)[=:] ?0(?: (?:duration|elapsed|time|took|cwd|pid)[=:] ?[^\s=]{1,80}){0,4}\s*\Z"
+    r"|(?:\A|\n)\[exit(?: code)? 0\](?: ?\[[^\]\n]{1,60}\]){0,4}\s*\Z",
     re.IGNORECASE,
 )
 _NOTE: Final = (
@@ -197,8 +203,10 @@ _CLOSING: Final = re.compile(r"</((?:system|environment|budget|token)[_:-][\w:-]
 _FRAMES: Final = re.compile(
     r"\A\s{0,9}(?:"
     r"```[\w-]{0,20}\n(?P<fenced>(?s:.){0,8000}?)\n?```"
+    r"|<(?:std)?out(?:put)?>(?P<streamed>(?:(?!</?std)(?s:.)){0,8000}?)</(?:std)?out(?:put)?>\s{0,9}<stderr>\s{0,9}</stderr>"
+    r"(?:\s{0,9}<(?P<code>exit_?code|returncode)>0</(?P=code)>)?"
     r"|(?:<returncode>0</returncode>\s{0,9})?"
-    r"<(?P<tag>(?:tool_|function_)?(?:output|results?|response|stdout|observation))(?: [^<>\n]{0,120})?>\n?"
+    r"<(?P<tag>(?:tool_|function_)?(?:output|results?|response|stdout|observation|system))(?: [^<>\n]{0,120})?>\n?"
     r"(?P<tagged>(?:(?!</?(?P=tag)>)(?s:.)){0,8000}?)\n?</(?P=tag)>"
     r"|(?:std ?out|output):[ \t]{0,9}\n?(?P<printed>(?s:.){0,8000}?)\n?(?:std ?err|errors?):"
     r")\s{0,9}\Z",
@@ -259,7 +267,9 @@ def _inside(text: str) -> str:
         start = text.rfind(f"<{closing[1]}>", max(0, len(text) - _BLOCK_CHARS))
         if start >= 0:
             return text[:start].rstrip()
-    if ("\n" in end or "0" in end) and (foot := _FEET.search(text, max(0, len(text) - _END_CHARS))) is not None:
+    if ("\n" in end or "0" in end or "@" in end or "[" in end) and (
+        foot := _FEET.search(text, max(0, len(text) - _END_CHARS))
+    ) is not None:
         return text[: foot.start()]
     if "\n\n" in text[-_REMARK_CHARS:] or "\n\n" in text[:_REMARK_CHARS]:
         for part in (_REMARK.search(text, max(0, len(text) - _REMARK_CHARS)), _REMARK.match(text)):
@@ -267,7 +277,7 @@ def _inside(text: str) -> str:
                 return text[: part.start()] + text[part.end() :]
     if text.lstrip()[:1] in _OPENS:
         if (frame := _FRAMES.match(text)) is not None:
-            return next((one for one in (frame["fenced"], frame["tagged"], frame["printed"]) if one is not None), "")
+            return next((one for one in frame.group("fenced", "tagged", "printed", "streamed") if one is not None), "")
         if (label := _LABEL.match(text)) is not None:
             return text[label.end() :]
     if "\n" in text[:_LINE_CHARS] and (count := _COUNT.match(text)) is not None:

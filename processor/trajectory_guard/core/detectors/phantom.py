@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from trajectory_guard.core.detectors.base import SERIES, TYPE_II, TYPE_III, DetectionResult, Detector
 from trajectory_guard.core.inquiry import ADVANCES, FAR, names_thing, reads_tables
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.result_text import is_remark
+from trajectory_guard.core.result_text import is_remark, is_report
 from trajectory_guard.core.steps import Certainty
 from trajectory_guard.core.text import clip_middle
 from trajectory_guard.core.tools import (
@@ -18,6 +18,7 @@ from trajectory_guard.core.tools import (
     is_lookup,
     is_path,
     is_status_lookup,
+    points_at_view,
 )
 from trajectory_guard.core.written import is_about_its_own, names_its_host
 
@@ -30,6 +31,7 @@ _REPORT_CHARS: Final = 400
 _REPORT_LINES: Final = 3
 _EDITS: Final = 400  # a catalogue of texts is translated entry by entry
 _OBJECT_CHARS: Final = 160
+_MADE_NOW_AND_THEN: Final = 2  # among many new actions, one may be done once more
 _RECORD_CHARS: Final = 120  # several lines are a listing or a page, which should differ
 
 
@@ -100,9 +102,10 @@ def _shows_one_state(seen: Observation, calls: int) -> bool:
 def _may_be_work(seen: Observation) -> bool:
     """Whether the call may have done another thing than those before: it is new, no look, and no action on a view."""
     tool = seen.step.tool_name
-    if seen.made > 1 or seen.same_results.different >= _EDITS:
+    if seen.made > _MADE_NOW_AND_THEN or seen.same_results.different >= _EDITS:
         return False
-    return not (seen.step.stated or acts_on_view(tool) or is_lookup(tool))
+    shows = points_at_view(tool) or (acts_on_view(tool) and not is_report(seen.step.result or ""))
+    return not (seen.step.stated or shows or is_lookup(tool))
 
 
 def _is_batch(seen: Observation) -> bool:

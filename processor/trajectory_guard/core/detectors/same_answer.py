@@ -7,12 +7,13 @@ from typing import ClassVar, Final
 
 from trajectory_guard.core.detectors.base import SERIES, TYPE_II, DetectionResult, Detector
 from trajectory_guard.core.detectors.insanity import Insanity, is_silent_command, is_value
-from trajectory_guard.core.inquiry import FAR, names_thing
+from trajectory_guard.core.http_requests import request_in
+from trajectory_guard.core.inquiry import FAR, names_thing, reads_tables
 from trajectory_guard.core.listings import hits_form
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.result_text import is_acknowledgement, is_remark, may_acknowledge
+from trajectory_guard.core.result_text import is_acknowledgement, is_remark, is_report, may_acknowledge
 from trajectory_guard.core.steps import EMPTY, SUCCESS, Certainty
-from trajectory_guard.core.tools import is_communication, is_lookup
+from trajectory_guard.core.tools import is_communication, is_lookup, points_at_view
 from trajectory_guard.core.written import holds_token
 
 _CALLS: Final = 6
@@ -24,6 +25,7 @@ _FAR_DONE: Final = 120
 _FAR_LOOKED: Final = 2 * FAR
 """Empty pages, hours or cursors that were read in order: more than the hours of two days."""
 _ROWS_OF_A_PAGE: Final = 3
+_MADE_NOW_AND_THEN: Final = 2  # among many new actions, one may be done once more
 
 
 _LONG_LIST: Final = 128
@@ -122,9 +124,25 @@ class SameAnswer(Detector):
 
 
 def _may_be_done(seen: Observation) -> bool:
-    """Whether the answer may say of each action that it was done."""
-    text = (seen.step.result or "").strip()
-    return seen.outcome == SUCCESS and not is_lookup(seen.step.tool_name) and may_acknowledge(text)
+    """Whether the answer may say of each action that it was done, in whatever words and figures."""
+    tool, text = seen.step.tool_name, (seen.step.result or "").strip()
+    if seen.outcome != SUCCESS or is_lookup(tool):
+        return False
+    if may_acknowledge(text):
+        return True
+    if seen.made > _MADE_NOW_AND_THEN or seen.alike >= _FAR_DONE or points_at_view(tool) or _may_ask(seen):
+        return False
+    return is_report(text) and not (seen.fails_in_words or seen.looks_like_error)
+
+
+def _may_ask(seen: Observation) -> bool:
+    """Whether the arguments ask for something, or hold an id that may be all that is new."""
+    request = request_in(seen.step.args)
+    reads = request is not None and request[0] in _READING_METHODS
+    return reads or reads_tables(seen.values) or any(map(holds_token, seen.values))
+
+
+_READING_METHODS: Final = frozenset(("GET", "HEAD"))
 
 
 def _is_due(alike: int) -> bool:
