@@ -117,6 +117,8 @@ def body_of(result: str) -> str:
     ('{"status_code": 404, "body": "no"}', '{"status": 200, "rows": 7}')
     >>> body_of('{"status": 422, "headers": {}, "body": {"error": "missing", "field": "name"}}')
     '{"status_code": 422, "error": "missing", "field": "name"}'
+    >>> body_of('{"status": 204, "headers": {"x-ratelimit-remaining": "897"}, "body": ""}')
+    '{"status_code": 204}'
     """
     if len(result) > MAX_UNDERSTOOD_CHARS or _HTTP_STATUS.search(result[:_EXCHANGE_CHARS]) is None:
         return result
@@ -129,8 +131,10 @@ def body_of(result: str) -> str:
     if status is None or body is None or not (status != "status" or body.startswith("body") or "headers" in members):
         return result
     answer, headers = members[body], members.get("headers")
-    if not answer or (isinstance(headers, dict) and not _TELLING.isdisjoint(map(str.lower, headers))):
+    if isinstance(headers, dict) and not _TELLING.isdisjoint(map(str.lower, headers)):
         return result  # what the headers say is the answer, or a part of it
+    if not answer:
+        return json.dumps({"status_code": int(members[status])}) if 200 <= int(members[status]) < 300 else result
     try:
         return _without_exchange(int(members[status]), body, answer)
     except RecursionError:  # it is nested almost as deep as can be read
