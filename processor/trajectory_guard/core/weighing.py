@@ -17,6 +17,7 @@ from trajectory_guard.core.result_text import (
     is_acknowledgement,
     is_brief,
     is_remark,
+    is_report,
     is_short,
     reports_status,
 )
@@ -34,6 +35,7 @@ from trajectory_guard.core.tools import (
     is_waiting,
     makes_something,
     moves_cursor,
+    points_at_view,
     takes_next,
 )
 from trajectory_guard.core.tracking import scope
@@ -143,6 +145,20 @@ def _is_partly_done(seen: Observation) -> bool:
     return any(done < whole for done, whole in shares_done(seen.step.result or ""))
 
 
+def _is_under_way(seen: Observation, text: str) -> bool:
+    """Whether a brief answer says of one thing how much of it is done, and that this is not all."""
+    shares = shares_done(text) if is_brief(text) else []
+    return len(shares) == 1 and shares[0][0] < shares[0][1]
+
+
+def _is_report(seen: Observation, text: str) -> bool:
+    """Whether one line answers an action that may have had its effect, unlike that on a place of an unchanged view."""
+    tool, args = seen.step.tool_name, seen.step.args
+    if not is_report(text) or "\n" in text or text[:1] in ("{", "["):
+        return False
+    return moves_cursor(tool, args) or not points_at_view(tool)
+
+
 def _is_lap_with_wait(run: Run, seen: Observation) -> bool:
     """Whether a look at something was made since the last equal step, or was that step, before another long pause."""
     before = seen.repeated_at[-2]
@@ -197,7 +213,8 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
     if step.duration >= _LEAST_WAIT_S and _has_waited(seen, text):
         return Certainty.WAITING
     in_haste = without_pause and seen.repeats >= _CHANGED_BY_NOW
-    if not step.stated and is_status_lookup(step.tool_name) and not in_haste:
+    looks_again = is_status_lookup(step.tool_name) or (seen.in_a_row and seen.asks and _is_under_way(seen, text))
+    if not step.stated and looks_again and not in_haste:
         return Certainty.WAITING
     if seen.outcome == EMPTY and seen.in_a_row:
         awaited = _of_nothing_yet(seen, pause_s)
@@ -303,8 +320,8 @@ def _of_answer(seen: Observation, text: str, pause_s: float, *, paced: bool, sta
         return Certainty.ACKNOWLEDGED  # a pause before each look may be a wait for a change
     if made_more or (seen.noisy and measures(text)):
         return Certainty.ACKNOWLEDGED  # it may be repeated on purpose: for a mean, or for several of a kind
-    if seen.in_a_row and not is_lookup(step.tool_name) and is_remark(text):
-        return Certainty.ACKNOWLEDGED  # sentences without a figure may say no more than that something was done
+    if seen.in_a_row and not is_lookup(step.tool_name) and (is_remark(text) or _is_report(seen, text)):
+        return Certainty.ACKNOWLEDGED  # in whatever words and figures, it may say no more than that something was done
     if takes_next(step.tool_name) and not is_lookup(step.tool_name):
         return Certainty.ACKNOWLEDGED  # the next entry of a queue may equal the one before
     return Certainty.LIKELY if seen.noisy or short else Certainty.CERTAIN
