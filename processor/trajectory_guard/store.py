@@ -64,8 +64,7 @@ class FlagBoard(QualityScores):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         check_config(config)
-        config = config or GuardConfig()
-        self.settler = settler
+        config, self.settler = config or GuardConfig(), settler
         self.reporter: LangfuseReporter | None = None
         self.recovered: deque[Verdict] = deque(maxlen=MAX_WAITING)
         self.prices = PriceTable()
@@ -76,6 +75,7 @@ class FlagBoard(QualityScores):
         self.spending = spending_of(config, self.prices, self.counts)
         self.measure_quality(config)
         self.resource: Mapping[str, Any] = {}  # attributes of the resource of the spans seen last
+        self.shows_content: bool | None = None  # whether tool spans hold content; None before the first one
 
     # --- writing ---------------------------------------------------------------------------------------------
 

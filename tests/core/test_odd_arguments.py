@@ -37,7 +37,7 @@ class Unwritten:
 @pytest.mark.parametrize("answer", [TOO_LARGE, "the number could be factored, here is the long result of it: 1 and 1"])
 def test_a_loop_with_an_integer_of_thousands_of_digits_is_found(digits: int, answer: str) -> None:
     outcome = "error" if answer is TOO_LARGE else "success"
-    verdicts = evaluate([record("factor", {"n": 10**digits}, answer, outcome) for _ in range(6)])
+    verdicts = evaluate([record("get_factors", {"n": 10**digits}, answer, outcome) for _ in range(6)])
     assert first_level(verdicts) == 2
     assert first_level(verdicts, Level.STOP) == 4
 

@@ -88,8 +88,8 @@ RATE: Final = r"(?P<rate>\b\d+(?:[.,]\d+)? ?(?:[kKMGT]i?)?(?:B|bit|it)/s(?:ec)?\
 """The rate of a transfer or a progress bar. Other rates, such as of wind or of requests, are readings."""
 _NUMBERED: Final = r")(?i: ?(?:id|no|number|num|count))?[ :=#.(\[]{1,3}\d+(?:\.\d+)?\b)"
 _COUNTED: Final = (
-    r"(?:attempt|retry|retries|try|tries|pid|process|thread|tid|req(?:uest)?(?! \d)|trace|span|session|seed|nonce|timestamp"
-    r"|(?<!\.)ts|support(?= id\b)|(?:duration|elapsed|latency|took)_ms)"
+    r"(?:attempt|retry|retries|try|tries|pid|process|thread|tid|req(?:uest)?(?! \d)|trace|span|session|seed|nonce"
+    r"|timestamp|(?<!\.)ts|support(?= id\b)|(?:duration|elapsed|latency|took)_ms)"
 )
 _ATTEMPT: Final = r"(?P<count>\b(?=[adelnprstADELNPRST])(?i:" + _COUNTED + _NUMBERED
 _POSITION: Final = (

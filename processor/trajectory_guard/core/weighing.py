@@ -26,6 +26,7 @@ from trajectory_guard.core.settings import ToolSettings
 from trajectory_guard.core.similarity.keys import commands_in
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, PACE, SUCCESS, Certainty, weakest
 from trajectory_guard.core.text import both_ends
+from trajectory_guard.core.text_bounds import is_digest
 from trajectory_guard.core.tools import (
     asks_to_wait,
     is_finisher,
@@ -36,6 +37,7 @@ from trajectory_guard.core.tools import (
     makes_something,
     moves_cursor,
     points_at_view,
+    returns_content,
     takes_next,
 )
 from trajectory_guard.core.tracking import scope
@@ -147,14 +149,15 @@ def _is_partly_done(seen: Observation) -> bool:
 
 def _is_under_way(seen: Observation, text: str) -> bool:
     """Whether a brief answer says of one thing how much of it is done, and that this is not all."""
-    shares = shares_done(text) if is_brief(text) else []
+    looks = seen.outcome == SUCCESS and is_brief(text) and not (seen.noisy or returns_content(seen.step.tool_name))
+    shares = shares_done(text) if looks else []
     return len(shares) == 1 and shares[0][0] < shares[0][1]
 
 
 def _is_report(seen: Observation, text: str) -> bool:
     """Whether one line answers an action that may have had its effect, unlike that on a place of an unchanged view."""
     tool, args = seen.step.tool_name, seen.step.args
-    if not is_report(text) or "\n" in text or text[:1] in ("{", "["):
+    if not is_report(text) or "\n" in text or text[:1] in ("{", "[") or returns_content(tool) or is_digest(text):
         return False
     return moves_cursor(tool, args) or not points_at_view(tool)
 

@@ -6,14 +6,17 @@ from opentelemetry import trace
 
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.logs import log_recovery, log_verdict
+from trajectory_guard.otel.content_watch import withholds_content
 from trajectory_guard.otel.pipelines import provider_for
 from trajectory_guard.otel.verdict_spans import VerdictSpans
 from trajectory_guard.store import FlagBoard
 
 
 def publish(verdict: Verdict, board: FlagBoard, *, redact: bool) -> None:
-    """Log a verdict of a gate, and emit its span."""
+    """Log a verdict of a gate, and emit its span; without its reason where spans hold no content either."""
     span = trace.get_current_span()
+    if verdict.reason and not redact and withholds_content(board):
+        verdict, redact = verdict._replace(reason=""), True
     if verdict.recovered:
         log_recovery(verdict)
     log_verdict(verdict, redact=redact)

@@ -1,11 +1,18 @@
-"""Says once that the spans of an application hold no content: several instrumentations leave it out by default."""
+"""Whether the spans of an application hold content: several instrumentations leave it out by default.
+
+Says so once. What a gate has read from messages then stays out of spans and logs, too: the guard must not open what the
+operator has closed.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import Final
 
+from trajectory_guard.config import FALSE, TRUE
 from trajectory_guard.core.engine import Verdict
-from trajectory_guard.core.steps import Evidence
+from trajectory_guard.core.steps import Evidence, StepRecord
 from trajectory_guard.logs import log_without_content
 from trajectory_guard.store import FlagBoard
 
@@ -24,6 +31,11 @@ class ContentWatch:
         self._board = board
         self.without: int | None = 0
 
+    def note(self, step: StepRecord) -> None:
+        """Record whether the span of a tool call holds content."""
+        if step.model_scope is None and not self._board.shows_content:
+            self._board.shows_content = step.evidence is not Evidence.NAME_ONLY
+
     def look(self, verdict: Verdict, dialect: str) -> None:
         """Look at one more tool call."""
         if verdict.evidence is not Evidence.NAME_ONLY or self._board.is_gated(verdict.trajectory_id, verdict.run):
@@ -32,3 +44,18 @@ class ContentWatch:
             self.without = self.without + 1 if self.without + 1 < _ENOUGH else None
             if self.without is None:
                 log_without_content(_ENOUGH, dialect)
+
+
+def withholds_content(board: FlagBoard, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether telemetry may not quote arguments and results: no tool span held any so far, or, before the first tool
+    span, a variable of an instrumentation switches content off.
+    """
+    if board.shows_content is not None:
+        return not board.shows_content
+    official = environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().lower()
+    traceloop = environ.get("TRACELOOP_TRACE_CONTENT", "").strip().lower()
+    hidden = [environ.get(name, "").strip().lower() for name in _HIDE]
+    return official in ("no_content", *FALSE) or traceloop in FALSE or not set(hidden).isdisjoint(TRUE)
+
+
+_HIDE: Final = ("OPENINFERENCE_HIDE_INPUTS", "OPENINFERENCE_HIDE_OUTPUTS")

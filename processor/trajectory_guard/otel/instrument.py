@@ -87,6 +87,8 @@ class Instrumentation:
         return known[1] if known is not None and known[0]() is provider else None
 
     def _add(self, provider: trace.TracerProvider, processor: TrajectoryGuardProcessor) -> None:
+        if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+            _log.warning("trajectory_guard: OTEL_SDK_DISABLED is set: no spans are recorded, so none is evaluated")
         provider.add_span_processor(processor)  # type: ignore[attr-defined]
         for gone in [one for one, (alive, _) in self._instrumented.items() if alive() is None]:
             del self._instrumented[gone]

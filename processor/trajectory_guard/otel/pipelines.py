@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 from weakref import WeakKeyDictionary, ref
 
@@ -13,6 +14,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
 from trajectory_guard.store import FlagBoard
 
 _FOLLOWS_PARENT: Final = ParentBased(ALWAYS_ON)
+_KEPT_AS: Final = "_trajectory_guard_provider"
 _instrumented: Final[WeakKeyDictionary[FlagBoard, tuple[Callable[[], Any], ...]]] = WeakKeyDictionary()
 
 
@@ -39,15 +41,22 @@ def forget(board: FlagBoard, provider: trace.TracerProvider) -> None:
 def pipeline_of(span: object) -> trace.TracerProvider | None:
     """A provider whose spans go where ``span`` goes, None if it is no span of the SDK.
 
-    A span of the SDK knows no provider, but the processors, the resource and the limits of its own.
+    A span of the SDK knows no provider, but the processors, the resource and the limits of its own. The provider for
+    them is made once: each one registers a handler for forks with the interpreter, which stays for ever.
     """
     processors, resource = getattr(span, "_span_processor", None), getattr(span, "resource", None)
     if processors is None or resource is None:
         return None
-    return TracerProvider(
+    known: TracerProvider | None = getattr(processors, _KEPT_AS, None)
+    if known is not None and known.resource is resource:
+        return known
+    provider = TracerProvider(
         sampler=_FOLLOWS_PARENT, resource=resource, active_span_processor=processors, shutdown_on_exit=False,
         span_limits=getattr(span, "_limits", None),
     )  # fmt: skip
+    with suppress(AttributeError):  # kept with what it belongs to, so that both go together
+        setattr(processors, _KEPT_AS, provider)
+    return provider
 
 
 def provider_for(board: FlagBoard, current: trace.Span) -> trace.TracerProvider:

@@ -45,7 +45,7 @@ from trajectory_guard.otel.sdk_spans import (
     readers,
     view_of,
 )
-from trajectory_guard.otel.verdict_spans import VerdictSpans, has_pool
+from trajectory_guard.otel.verdict_spans import VerdictSpans, has_pool, in_trace_of
 from trajectory_guard.runtime import add_reporter, board_for, follow
 from trajectory_guard.spans.duplicates import MAX_ANCESTORS
 from trajectory_guard.spans.extract import model_usage, read_handoff, read_known_step, repeats_above, trajectory_id
@@ -329,6 +329,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             of_tool = step.model_scope is None
             with self._lock:
                 step = (ledger.charge if of_tool else ledger.name_model_call)(step, step.trajectory_id, *unnamed)
+        self._content.note(step)
         verdict = self.board.observe(step)
         if step.model_scope is not None and verdict is not None and ledger is not None:
             with self._lock:
@@ -336,9 +337,10 @@ class TrajectoryGuardProcessor(SpanProcessor):
         return verdict
 
     def _report(self, verdict: Verdict, span: ReadableSpan) -> None:
-        if verdict.recovered:
-            log_recovery(verdict)
-        log_verdict(verdict, redact=self.config.redact, is_gated=self.board.is_gated)
+        with in_trace_of(span):
+            if verdict.recovered:
+                log_recovery(verdict)
+            log_verdict(verdict, redact=self.config.redact, is_gated=self.board.is_gated)
         if verdict.intervenes:
             if not self.board.is_gated(verdict.trajectory_id, verdict.run):
                 due = Intervention(verdict.level, "", verdict, {}, delivered=False)

@@ -12,6 +12,7 @@ may be in the same place, nor for a lock without limit: the thread that waits fo
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, cast
 
 from opentelemetry import trace
@@ -77,6 +78,12 @@ def guard_attributes(verdict: Verdict) -> dict[str, AttributeValue]:
             telemetry.QUALITY_NAME: name, telemetry.QUALITY_BEFORE: float(before), telemetry.QUALITY_NOW: float(now),
         }  # fmt: skip
     return own
+
+
+def in_trace_of(span: ReadableSpan) -> AbstractContextManager[Any]:
+    """The context for what is logged about a span that ends: not every instrumentation makes its spans current ones."""
+    around = span.parent or span.context
+    return trace.use_span(NonRecordingSpan(around)) if around is not None else nullcontext()
 
 
 class VerdictSpans:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import Final, NamedTuple, Protocol
 
+from trajectory_guard import __version__
 from trajectory_guard_collector.otlp.signals import Batch, Signal
 
+USER_AGENT: Final = f"trajectory-guard-collector/{__version__}"
 UNCLEAR_PATIENCE_S: Final = 300.0
 """Seconds after which an error that the batch may cause, such as 500, counts as caused by the batch."""
 

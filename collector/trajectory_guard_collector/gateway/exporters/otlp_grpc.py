@@ -19,6 +19,7 @@ from trajectory_guard_collector.config.headers import VIA, hidden_of
 from trajectory_guard_collector.config.models import Exporter as ExporterConfig
 from trajectory_guard_collector.gateway.exporters.base import (
     UNCLEAR_PATIENCE_S,
+    USER_AGENT,
     ExportResult,
     PermanentExportError,
     RetryableExportError,
@@ -37,9 +38,11 @@ _STATUS_DETAILS: Final = "grpc-status-details-bin"
 class OtlpGrpcExporter:
     """Sends requests as they are, over one channel.
 
-    Retryable are the codes of the OTLP specification; RESOURCE_EXHAUSTED is with RetryInfo, means "send less at a
-    time" if its text says that a message was larger than a maximum, and is permanent otherwise. INVALID_ARGUMENT means
-    that something in the batch is bad.
+    INVALID_ARGUMENT means that something in the batch is bad, RESOURCE_EXHAUSTED "send less at a time" if its text says
+    that a message was larger than a maximum: what is bad or too large is dropped. Every other code is retryable: those
+    of the specification, some that are unclear for a while, and those that pass once an operator corrects the
+    credentials or the service (UNAUTHENTICATED, PERMISSION_DENIED, UNIMPLEMENTED), for which the specification would
+    drop the batch.
 
     Parameters:
         name: name in the configuration.
@@ -124,7 +127,7 @@ class OtlpGrpcExporter:
             ("grpc.initial_reconnect_backoff_ms", milliseconds(first_s)),
             ("grpc.min_reconnect_backoff_ms", milliseconds(self._config.timeout_s)),
             ("grpc.max_reconnect_backoff_ms", milliseconds(longest_s)),
-            ("grpc.primary_user_agent", "trajectory-guard-collector"),
+            ("grpc.primary_user_agent", USER_AGENT),
         ]
         if self._config.tls.server_name_override:
             options.append(("grpc.ssl_target_name_override", self._config.tls.server_name_override))

@@ -21,6 +21,7 @@ from trajectory_guard_collector.config.headers import VIA, hidden_of
 from trajectory_guard_collector.config.models import Exporter as ExporterConfig
 from trajectory_guard_collector.gateway.exporters.base import (
     UNCLEAR_PATIENCE_S,
+    USER_AGENT,
     ExportResult,
     PermanentExportError,
     RetryableExportError,
@@ -39,9 +40,11 @@ _GZIP_LEVEL: Final = 1
 class OtlpHttpExporter:
     """Posts requests as they are.
 
-    Retryable are 429, 502, 503, 504, transport errors and timeouts; 413 means "send less at a time", 400 and 422 that
-    something in the batch is bad; every other status but 2xx is permanent. A web page is retryable whatever its
-    status; any other reply with 2xx that is no OTLP reply is taken as success, since the backend may have the batch,
+    413 means "send less at a time", 400 and 422 that something in the batch is bad: what is bad is dropped. Every other
+    failure is retryable: those of the specification (429, 502, 503, 504, transport errors and timeouts), other statuses
+    of 500 and above for a while, and those that pass once an operator corrects the path or the credentials (401, 403,
+    404, redirects), for which the specification would drop the batch. A web page is retryable whatever its status; any
+    other reply with 2xx that is no OTLP reply is taken as success, since the backend may have the batch,
     and counted. Redirects are not followed. At most 64 KiB of a reply are read.
 
     Parameters:
@@ -89,7 +92,7 @@ class OtlpHttpExporter:
         self._client = httpx.AsyncClient(
             verify=self._tls,
             timeout=self._config.timeout_s,
-            headers={"user-agent": "trajectory-guard-collector", **self._headers},
+            headers={"user-agent": USER_AGENT, **self._headers},
             limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
         )
 
