@@ -85,7 +85,7 @@ class Metric(NamedTuple):
 
 
 ATTRIBUTES: Final = (
-    Attribute(LOOP_DETECTED, "bool", "a loop was found at this step"),
+    Attribute(LOOP_DETECTED, "bool", "a loop was found at this step, and is reason for a nudge or a stop"),
     Attribute(LOOP_TYPE, "string[]", "loop types that fired, strongest first"),
     Attribute(LOOP_RULE, "string", "the rule behind the strongest finding"),
     Attribute(

@@ -143,11 +143,30 @@ def lines_of(result: str, values: tuple[str, ...] = ()) -> bytes:
     True
     >>> lines_of("$ ls -a\\n.\\n..\\n$", ("ls -a",)) == lines_of("$ ls --all\\n.\\n..\\n$", ("ls --all",))
     True
+    >>> lines_of("#####\\n#..@#\\n#####")
+    b''
     >>> lines_of("(9 more lines above)\\na\\nb") == lines_of("(8 more lines above)\\na\\nb\\n(7 more li")
     True
     """
     compared = both_ends(result, _MAX_LINES_CHARS)
-    return b"" if compared.count("\n") < _MIN_LISTED_LINES - 1 else _checksums_of_lines(compared, values)
+    if compared.count("\n") < _MIN_LISTED_LINES - 1 or _is_board(compared):
+        return b""
+    return _checksums_of_lines(compared, values)
+
+
+def _is_board(text: str) -> bool:
+    """Whether most lines form a board: equally long, of a few signs. Its state is where these stand, not which lines
+    there are.
+    """
+    lines = text.splitlines()
+    longest = max(map(len, lines))
+    rows = [line for line in lines if len(line) == longest]
+    return (
+        longest >= _MIN_LISTED_LINES <= len(rows) and 2 * len(rows) > len(lines) and len(set("".join(rows))) <= _SIGNS
+    )
+
+
+_SIGNS: Final = 12
 
 
 @lru_cache(maxsize=256)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from trajectory_guard.core.durations import measures
@@ -149,9 +150,21 @@ def _is_partly_done(seen: Observation) -> bool:
 
 def _is_under_way(seen: Observation, text: str) -> bool:
     """Whether a brief answer says of one thing how much of it is done, and that this is not all."""
-    looks = seen.outcome == SUCCESS and is_brief(text) and not (seen.noisy or returns_content(seen.step.tool_name))
-    shares = shares_done(text) if looks else []
+    looks = seen.outcome == SUCCESS and is_brief(text) and not returns_content(seen.step.tool_name)
+    if not looks:
+        return False
+    member = _PROGRESS.search(text) if text[:1] == "{" else None
+    if member is not None:
+        return float(member[1]) < _WHOLE
+    shares = shares_done(text) if not seen.noisy else []  # one that moves with each call counts them
     return len(shares) == 1 and shares[0][0] < shares[0][1]
+
+
+_WHOLE: Final = 100
+_PROGRESS: Final = re.compile(
+    r'"(?:progress|percent(?:age)?|pct)(?:_?(?:complete|completed|done))?"\s{0,4}:\s{0,4}"?(\d{1,3}(?:\.\d{1,9})?)(?![\d.])',
+    re.IGNORECASE,
+)
 
 
 def _is_report(seen: Observation, text: str) -> bool:
