@@ -151,8 +151,6 @@ class RequestHandler:
         items = await in_turns(count(signal, data, max_elements=max_elements, max_fields=max_fields))
         if via and self._hops.comes_back(signal, via):
             return self._reject_own(signal, items)
-        if not items:
-            return None  # as a probe sends it: no backend has any use for it
         batch = Batch(signal, data, items)
         task = asyncio.ensure_future(self._hand_over(batch))
         self._in_work.add(task)
