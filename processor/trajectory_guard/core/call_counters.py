@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from trajectory_guard.core.fingerprints import checksum, object_in
 from trajectory_guard.core.masking import mask_noise
@@ -35,6 +35,7 @@ _CALLS: Final = 3
 _MAX_MEMBERS: Final = 16
 _FIGURE: Final = re.compile(r"(?<![\w.,:/-])\d{1,9}(?![\w]|[.,:/-]\d)")
 """A number by itself: no part of a time, a date, a version, a name."""
+_LETTER: Final = re.compile(r"[^\W\d_]")
 _DIGITS: Final = re.compile(r"\d+")
 _MEMBER: Final = re.compile(r'"[\w -]{1,40}"\s{0,2}:\s{0,2}\d{1,9}\s{0,4}[,}]')
 
@@ -117,19 +118,21 @@ def without_counters(
 
 
 def _without_lines(step: StepRecord, result: str, known: Counters, at: int) -> tuple[str, Counters]:
+    if _FIGURE.search(result) is None:
+        return result, known
     lines = result.split("\n")
     last = max(_HEAD_LINES, len(lines) - _FOOT_LINES)
-    counters = set()
+    found: dict[int, tuple[str, tuple[int, ...]]] = {}
     for place in (*range(min(_HEAD_LINES, len(lines))), *range(last, len(lines))):
         line = lines[place]
         figures = () if len(line) > _LINE_CHARS else tuple(map(int, islice(_FIGURE.findall(line), _FIGURES)))
-        if not figures:
-            continue
-        text = mask_noise(_FIGURE.sub("#", line)).replace(step.tool_name, "<tool>")
-        if any(map(str.isalpha, text)):
-            known = _noted(known, step, f"{min(place, _HEAD_LINES)} {text}", figures, at)
-            if known[-1].counts:
-                counters.add(place)
+        if figures:
+            text = mask_noise(_FIGURE.sub("#", line)).replace(step.tool_name, "<tool>")
+            if _LETTER.search(text) is not None:
+                found[place] = (f"{min(place, _HEAD_LINES)} {text}", figures)
+    if not found:
+        return result, known
+    counters, known = _counters_in(found, step, known, at)
     if not counters:
         return result, known
     if len(lines) == 1:  # the answer itself holds the figure
@@ -138,16 +141,16 @@ def _without_lines(step: StepRecord, result: str, known: Counters, at: int) -> t
 
 
 def _without_members(step: StepRecord, result: str, known: Counters, at: int) -> tuple[str, Counters]:
-    if _MEMBER.search(result) is None:
+    members = object_in(result) if _MEMBER.search(result) is not None else {}
+    asked = step.args if type(step.args) is dict else {}
+    found = {
+        key: (f'"{key}"', (value,))
+        for key, value in members.items()
+        if type(value) is int and key.lower() not in _IDS and asked.get(key) != value
+    }
+    if not found or len(members) > _MAX_MEMBERS:
         return result, known
-    members = object_in(result)
-    counters, asked = set(), step.args if type(step.args) is dict else {}
-    if len(members) <= _MAX_MEMBERS:
-        for key, value in members.items():
-            if type(value) is int and key.lower() not in _IDS and asked.get(key) != value:
-                known = _noted(known, step, f'"{key}"', (value,), at)
-                if known[-1].counts:
-                    counters.add(key)
+    counters, known = _counters_in(found, step, known, at)
     left: dict[str, Any] = {key: value for key, value in members.items() if key not in counters}
     return (json.dumps(left, ensure_ascii=False) if counters and left else result), known
 
@@ -156,12 +159,25 @@ _IDS: Final = frozenset(("id", "uid", "pid", "key", "code"))
 """Names of what was made: the next one is another one."""
 
 
-def _noted(known: Counters, step: StepRecord, form: str, figures: tuple[int, ...], at: int) -> Counters:
-    """The counters after an occurrence of one of them, which is the last one then."""
-    call = checksum(f"{step.tool_name} {_DIGITS.sub('', text_of(step.args))}")
-    one = Counter(
-        checksum(form), figures, at, moves=0, ahead=True, tools=(checksum(step.tool_name),), calls=(call,)
-    )  # fmt: skip
-    before = next((other for other in known if other.form == one.form and len(other.figures) == len(figures)), None)
-    others = [other for other in known if other is not before]
-    return (*others[1 - MAX_COUNTERS :], one if before is None else before.then(one))
+def _counters_in(
+    found: Mapping[_Place, tuple[str, tuple[int, ...]]], step: StepRecord, known: Counters, at: int
+) -> tuple[set[_Place], Counters]:
+    """The places that count the calls, and the counters after these occurrences, newest last.
+
+    Parameters:
+        found: the form and the figures at each place.
+    """
+    tools = (checksum(step.tool_name),)
+    calls = (checksum(f"{step.tool_name} {_DIGITS.sub('', text_of(step.args))}"),)
+    latest = {one.form: one for one in known}
+    counters = set()
+    for place, (form, figures) in found.items():
+        one = Counter(checksum(f"{len(figures)} {form}"), figures, at, 0, True, tools, calls)
+        before = latest.pop(one.form, None)
+        latest[one.form] = one = one if before is None else before.then(one)
+        if one.counts:
+            counters.add(place)
+    return counters, tuple(latest.values())[-MAX_COUNTERS:]
+
+
+_Place = TypeVar("_Place", int, str)

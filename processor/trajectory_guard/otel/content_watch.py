@@ -31,10 +31,11 @@ class ContentWatch:
         self._board = board
         self.without: int | None = 0
 
-    def note(self, step: StepRecord) -> None:
-        """Record whether the span of a tool call holds content."""
+    def note(self, step: StepRecord) -> bool:
+        """Record whether the span of a tool call holds content, and return whether any has held some."""
         if step.model_scope is None and not self._board.shows_content:
             self._board.shows_content = step.evidence is not Evidence.NAME_ONLY
+        return bool(self._board.shows_content)
 
     def look(self, verdict: Verdict, dialect: str) -> None:
         """Look at one more tool call."""

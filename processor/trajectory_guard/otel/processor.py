@@ -329,7 +329,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             of_tool = step.model_scope is None
             with self._lock:
                 step = (ledger.charge if of_tool else ledger.name_model_call)(step, step.trajectory_id, *unnamed)
-        self._content.note(step)
+        self.board.shows_content or self._content.note(step)
         verdict = self.board.observe(step)
         if step.model_scope is not None and verdict is not None and ledger is not None:
             with self._lock:
