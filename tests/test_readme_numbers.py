@@ -14,6 +14,7 @@ from trajectory_guard.cli.main import main
 
 README = (PACKAGE.parents[1] / "README.md").read_text(encoding="utf-8")
 LONG = "The order 17 was placed on 3 May by Jane Doe, was paid, and left the warehouse."
+TABLE = "order | state | left\n------+-------+------\n17    | paid  | 3 May\n18    | open  | -\n(2 rows)"
 MAIL = {"to": "a@b.c", "body": "Your refund is on its way."}
 QUESTIONS = (
     "return policy", "policy for returns", "what is the return policy", "returns policy", "the policy on returns",
@@ -24,7 +25,7 @@ NONE = "No results found"
 SUNNY = "It is nice and sunny in the whole of Berlin today, and it will remain so."
 LOOPS: list[tuple[str, str, list[Any], str]] = [
     ("one call of any tool", "get_order", [{"id": 17}] * AGAIN, LONG),
-    ("one call of any tool", "run_sql", [{"query": "SELECT 1"}] * AGAIN, LONG),
+    ("one call of any tool", "run_sql", [{"query": "SELECT 1"}] * AGAIN, TABLE),
     ("one call of any tool", "weather", [{"city": "Berlin"}] * AGAIN, NONE),
     ("`get_order`", "get_order", [{"id": 17}] * AGAIN, "42"),
     ("`query_db`", "query_db", [{"query": "SELECT count(*) FROM orders"}] * AGAIN, "42"),
@@ -35,7 +36,8 @@ LOOPS: list[tuple[str, str, list[Any], str]] = [
     ("`weather`", "weather", [{"city": "Berlin"}] * AGAIN, "18 C, cloudy"),
     ("`calculator`", "calculator", [{"expression": "17*23"}] * AGAIN, "391"),
     ("an empty one", "run_sql", [{"query": "SELECT 1"}] * AGAIN, ""),
-    ("sentences of any length", "weather", [{"city": "Berlin"}] * AGAIN, SUNNY),
+    ("one line of up to", "weather", [{"city": "Berlin"}] * AGAIN, SUNNY),
+    ("one line of up to", "run_sql", [{"query": "SELECT 1"}] * AGAIN, LONG),
     ("with Enter", "press_key", [{"key": "Enter"}] * AGAIN, "ok"),
     ("Tab or an arrow", "press_key", [{"key": "Tab"}] * AGAIN, "ok"),
     ("`update_record`", "update_record", [{"id": 1, "state": "open"}] * AGAIN, "ok"),

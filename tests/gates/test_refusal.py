@@ -278,7 +278,7 @@ def test_threads_do_not_see_each_other(make: Any) -> None:
 
 
 def test_successful_repeats_are_refused_after_a_nudge_on_certain_evidence_only() -> None:
-    page = "Opening hours: closed on Mondays, open from Tuesday to Sunday between nine and five, all year round."
+    page = "Opening hours\nclosed on Mondays\nopen from Tuesday to Sunday between nine and five, all year round"
     for answer, runs in ((page, 3), ("on", 8)):
         counted, board = Scripted(answer, name="switch"), new_board(mode="nudge")
         rules = RefusalRules(limit=100)

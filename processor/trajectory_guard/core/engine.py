@@ -206,11 +206,10 @@ class Engine:
         if run is None or (newest and step.batch and step.batch < newest and scope.is_restart(run, step.batch)):
             run = Run(label, state.capacity, self._detectors(), scope.superstep(step.batch))  # not yet in the state
         step, counters = without_counters(step, state.counters, state.index, run.knows_call)
-        before, relay = Before(state, run), state.relay
+        before, relay, visit = Before(state, run), state.relay, state.visit
         lap = ended = None
         try:
             evaluated = self._evaluate(state, run, step, policy)
-            visit = state.visit
             if step.agent_id:
                 visit, ended = advance(visit, step, evaluated[1], label, state.index)
             if ended is not None and self._laps:

@@ -300,7 +300,8 @@ class Observation:
     in_a_row = False
     noisy = False
     fails_otherwise = False
-    under_way = counts_calls = False
+    under_way = False
+    counts_calls = False
     result_changed = False
     failed_alike_at: tuple[int, ...] = ()
     varies = False

@@ -172,7 +172,7 @@ def _is_report(seen: Observation, text: str) -> bool:
     tool, args = seen.step.tool_name, seen.step.args
     if not is_report(text) or "\n" in text or text[:1] in ("{", "[") or returns_content(tool) or is_digest(text):
         return False
-    return moves_cursor(tool, args) or not points_at_view(tool)
+    return moves_cursor(tool, args) or not (points_at_view(tool) or carries_content(args))
 
 
 def _is_lap_with_wait(run: Run, seen: Observation) -> bool:
