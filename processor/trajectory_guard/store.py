@@ -75,7 +75,7 @@ class FlagBoard(QualityScores):
         self.spending = spending_of(config, self.prices, self.counts)
         self.measure_quality(config)
         self.resource: Mapping[str, Any] = {}  # attributes of the resource of the spans seen last
-        self.shows_content: bool | None = None  # whether tool spans hold content; None before the first one
+        self.shows_content: bool | None = None  # whether a tool span held all content; None before the first
 
     # --- writing ---------------------------------------------------------------------------------------------
 

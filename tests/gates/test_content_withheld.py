@@ -50,8 +50,12 @@ def test_reasons_quote_what_spans_show(caplog):
     assert SECRET in nudge
 
 
-def test_reasons_quote_nothing_where_tool_spans_hold_no_content(caplog):
-    telemetry, nudge = written_by(caplog, {})
+ARGUMENTS = {"gen_ai.tool.call.arguments": CONTENT["gen_ai.tool.call.arguments"]}
+
+
+@pytest.mark.parametrize("held", [{}, ARGUMENTS], ids=["nothing", "arguments"])
+def test_reasons_quote_nothing_where_tool_spans_hold_not_all_content(caplog, held):
+    telemetry, nudge = written_by(caplog, held)
     assert SECRET not in telemetry
     assert SECRET in nudge
 

@@ -298,7 +298,7 @@ class NoiseProfile(NamedTuple):
             if form == before.form:
                 step, moved = _step(before.figures, figures)
                 steps = before.steps + 1 if step and isclose(step, before.step, rel_tol=1e-6) else int(step != 0)
-                stride = 0.0 if _is_next(step, figures) else step
+                stride = 0.0 if _is_next(step, moved) else step
                 strides = _strides(before, stride)
         return self._replace(
             ages=ages, figures=figures, form=form, at=at, kept=kept, timed=timed, since=since, grown=grown,
@@ -344,9 +344,9 @@ def _step(before: list[float], figures: list[float]) -> tuple[float, float]:
     return (moved[0][1] - moved[0][0], moved[0][1]) if len(before) == len(figures) and len(moved) == 1 else (0.0, 0.0)
 
 
-def _is_next(step: float, figures: list[float]) -> bool:
+def _is_next(step: float, moved: float) -> bool:
     """Whether a figure has moved to the next number of a series."""
-    return 0 < step <= (_NEXT if max(figures) >= _LEAST_ID else 1)
+    return 0 < step <= (_NEXT if moved >= _LEAST_ID else 1)
 
 
 def _strides(before: NoiseProfile, stride: float) -> int:

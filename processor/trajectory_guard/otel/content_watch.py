@@ -32,9 +32,9 @@ class ContentWatch:
         self.without: int | None = 0
 
     def note(self, step: StepRecord) -> bool:
-        """Record whether the span of a tool call holds content, and return whether any has held some."""
+        """Record whether the span of a tool call holds all of its content, and return whether any has."""
         if step.model_scope is None and not self._board.shows_content:
-            self._board.shows_content = step.evidence is not Evidence.NAME_ONLY
+            self._board.shows_content = step.evidence in (Evidence.FULL, Evidence.FINGERPRINT)
         return bool(self._board.shows_content)
 
     def look(self, verdict: Verdict, dialect: str) -> None:
@@ -48,8 +48,8 @@ class ContentWatch:
 
 
 def withholds_content(board: FlagBoard, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether telemetry may not quote arguments and results: no tool span held any so far, or, before the first tool
-    span, a variable of an instrumentation switches content off.
+    """Whether telemetry may not quote arguments and results: no tool span held all of it so far, or, before the first
+    tool span, a variable of an instrumentation switches content off.
     """
     if board.shows_content is not None:
         return not board.shows_content

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from trajectory_guard.core.detectors.base import SERIES, TYPE_II, TYPE_III, DetectionResult, Detector
+from trajectory_guard.core.detectors.same_answer import MADE_NOW_AND_THEN
 from trajectory_guard.core.inquiry import ADVANCES, FAR, names_thing, reads_tables
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import is_remark, is_report
@@ -31,7 +32,6 @@ _REPORT_CHARS: Final = 400
 _REPORT_LINES: Final = 3
 _EDITS: Final = 400  # a catalogue of texts is translated entry by entry
 _OBJECT_CHARS: Final = 160
-_MADE_NOW_AND_THEN: Final = 2  # among many new actions, one may be done once more
 _RECORD_CHARS: Final = 120  # several lines are a listing or a page, which should differ
 
 
@@ -102,7 +102,7 @@ def _shows_one_state(seen: Observation, calls: int) -> bool:
 def _may_be_work(seen: Observation) -> bool:
     """Whether the call may have done another thing than those before: it is new, no look, and no action on a view."""
     tool = seen.step.tool_name
-    if seen.made > _MADE_NOW_AND_THEN or seen.same_results.different >= _EDITS:
+    if seen.made > MADE_NOW_AND_THEN or seen.same_results.different >= _EDITS:
         return False
     shows = points_at_view(tool) or (acts_on_view(tool) and not is_report(seen.step.result or ""))
     return not (seen.step.stated or shows or is_lookup(tool))

@@ -25,7 +25,8 @@ _FAR_DONE: Final = 120
 _FAR_LOOKED: Final = 2 * FAR
 """Empty pages, hours or cursors that were read in order: more than the hours of two days."""
 _ROWS_OF_A_PAGE: Final = 3
-_MADE_NOW_AND_THEN: Final = 2  # among many new actions, one may be done once more
+MADE_NOW_AND_THEN: Final = 2
+"""Calls of one action among many new ones: it may be done once more."""
 
 
 _LONG_LIST: Final = 128
@@ -130,7 +131,7 @@ def _may_be_done(seen: Observation) -> bool:
         return False
     if may_acknowledge(text):
         return True
-    if seen.made > _MADE_NOW_AND_THEN or seen.alike >= _FAR_DONE or points_at_view(tool) or _may_ask(seen):
+    if seen.made > MADE_NOW_AND_THEN or seen.alike >= _FAR_DONE or points_at_view(tool) or _may_ask(seen):
         return False
     return is_report(text) and not (seen.fails_in_words or seen.looks_like_error)
 
