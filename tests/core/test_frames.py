@@ -157,22 +157,10 @@ SILENT = {
     "an object": '{"exit_code": 0, "stdout": "", "stderr": "", "cwd": "/repo", "user": "dev"}',
     "a sentence": "Success: exit status 0, no output",
 }
-NAMES = [
-    "auth",
-    "billing",
-    "cart",
-    "checkout",
-    "config",
-    "cache",
-    "client",
-    "server",
-    "router",
-    "parser",
-    "lexer",
-    "token",
-    "user",
-    "order",
-]
+NAMES = (
+    "auth", "billing", "cart", "checkout", "config", "cache", "client", "server", "router", "parser", "lexer", "token",
+    "user", "order",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("frame", SILENT.values(), ids=SILENT)

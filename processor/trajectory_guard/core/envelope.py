@@ -133,10 +133,11 @@ def body_of(result: str) -> str:
     answer, headers = members[body], members.get("headers")
     if isinstance(headers, dict) and not _TELLING.isdisjoint(map(str.lower, headers)):
         return result  # what the headers say is the answer, or a part of it
+    code = int(members[status])
     if not answer:
-        return json.dumps({"status_code": int(members[status])}) if 200 <= int(members[status]) < 300 else result
+        return json.dumps({"status_code": code}) if 200 <= code < 300 else result
     try:
-        return _without_exchange(int(members[status]), body, answer)
+        return _without_exchange(code, body, answer)
     except RecursionError:  # it is nested almost as deep as can be read
         return result
 

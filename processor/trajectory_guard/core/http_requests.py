@@ -59,6 +59,7 @@ def endpoint_of(args: dict[str, Any]) -> str:
 
 _IDS: Final = re.compile(r"/(?!v\d{1,2}(?:/|\Z))[^/\d:]{0,80}\d[^/]{0,80}")
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+READING_METHODS: Final = frozenset(("GET", "HEAD"))
 _WRITING_METHODS: Final = frozenset(("POST", "PUT", "PATCH"))
 _CREDENTIALS: Final = frozenset(("auth", "cookies", "headers"))
 _ADDRESSES: Final = ("url", "uri", "path", "endpoint")

@@ -186,9 +186,8 @@ class NoiseProfile(NamedTuple):
     ``ages``: the durations in the answer, seconds; ``figures``: its numbers; ``form``: checksum of the rest;
     ``at``: when the call was made, seconds; ``kept``, ``timed``: how often in a row an age, or whatever figures
     differed, had grown by the time that had passed; ``since``, ``grown``: when the latter series began, seconds,
-    and by how much its figures have grown; ``stride``, ``strides``: by how much the only figure that differed has
-    moved, and how often in a row; ``step``, ``steps``: the same, of the next number of a series as well,
-    and ``moved``: where it is;
+    and by how much its figures have grown; ``step``, ``steps``: by how much the only figure that differed has moved,
+    and how often in a row, and ``moved``: where it is; ``strides``: as ``steps``, but for the next number of a series;
     ``shares``: what the answer says is done, and of how much, in pairs;
     ``unordered``: hash of the answer without its order; ``reordered``: it is that of the answer before;
     ``vocabulary``: the words of all answers; ``earlier``: of the last answers that were new, the beginning of the
@@ -209,7 +208,6 @@ class NoiseProfile(NamedTuple):
     timed: int = 0
     since: float = 0.0
     grown: float = 0.0
-    stride: float = 0.0
     strides: int = 0
     step: float = 0.0
     steps: int = 0
@@ -284,7 +282,7 @@ class NoiseProfile(NamedTuple):
         shares = shares_in(result)
         unordered = unordered_hash(result).hex()
         kept = timed = strides = steps = 0
-        since, grown, stride, step, moved = at, 0.0, 0.0, 0.0, 0.0
+        since, grown, step, moved = at, 0.0, 0.0, 0.0
         if before is not None:
             passed_s = at - before.at
             if len(before.ages) == len(ages) and any(map(_keeps_time, before.ages, ages, repeat(passed_s))):
@@ -298,11 +296,10 @@ class NoiseProfile(NamedTuple):
             if form == before.form:
                 step, moved = _step(before.figures, figures)
                 steps = before.steps + 1 if step and isclose(step, before.step, rel_tol=1e-6) else int(step != 0)
-                stride = 0.0 if _is_next(step, moved) else step
-                strides = _strides(before, stride)
+                strides = _strides(before, _stride(step, moved))
         return self._replace(
             ages=ages, figures=figures, form=form, at=at, kept=kept, timed=timed, since=since, grown=grown,
-            stride=stride, strides=strides, step=step, steps=steps, moved=moved, shares=shares, unordered=unordered,
+            strides=strides, step=step, steps=steps, moved=moved, shares=shares, unordered=unordered,
             addresses=addresses_in(result),
             reordered=before is not None and bool(unordered) and before.unordered == unordered,
         )  # fmt: skip
@@ -344,16 +341,18 @@ def _step(before: list[float], figures: list[float]) -> tuple[float, float]:
     return (moved[0][1] - moved[0][0], moved[0][1]) if len(before) == len(figures) and len(moved) == 1 else (0.0, 0.0)
 
 
-def _is_next(step: float, moved: float) -> bool:
-    """Whether a figure has moved to the next number of a series."""
-    return 0 < step <= (_NEXT if moved >= _LEAST_ID else 1)
+def _stride(step: float, moved: float) -> float:
+    """``step`` of a figure; 0 if it has moved to the next number of a series."""
+    is_next = 0 < step <= (_NEXT if moved >= _LEAST_ID else 1)
+    return 0.0 if is_next else step
 
 
 def _strides(before: NoiseProfile, stride: float) -> int:
     """How often in a row the figure has moved by equal amounts, this time included."""
-    if not stride or not before.stride:
+    last = _stride(before.step, before.moved)
+    if not stride or not last:
         return int(stride != 0)
-    return min(_STRIDES, before.strides + 1) if abs(stride) == abs(before.stride) else _BROKEN
+    return min(_STRIDES, before.strides + 1) if abs(stride) == abs(last) else _BROKEN
 
 
 _COUNTS: Final = 16

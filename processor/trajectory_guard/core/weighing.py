@@ -150,8 +150,7 @@ def _is_partly_done(seen: Observation) -> bool:
 
 def _is_under_way(seen: Observation, text: str) -> bool:
     """Whether a brief answer says of one thing how much of it is done, and that this is not all."""
-    looks = seen.outcome == SUCCESS and is_brief(text) and not returns_content(seen.step.tool_name)
-    if not looks:
+    if seen.outcome != SUCCESS or not is_brief(text) or returns_content(seen.step.tool_name):
         return False
     member = _PROGRESS.search(text) if text[:1] == "{" else None
     if member is not None:

@@ -10,7 +10,8 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
-from trajectory_guard.config import FALSE, TRUE
+from trajectory_guard.config import FALSE
+from trajectory_guard.content_switches import HIDES_TOOLS, official_mode, openllmetry_is_off, switched_on
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.steps import Evidence, StepRecord
 from trajectory_guard.logs import log_without_content
@@ -31,11 +32,10 @@ class ContentWatch:
         self._board = board
         self.without: int | None = 0
 
-    def note(self, step: StepRecord) -> bool:
-        """Record whether the span of a tool call holds all of its content, and return whether any has."""
-        if step.model_scope is None and not self._board.shows_content:
+    def note(self, step: StepRecord) -> None:
+        """Record whether the span of a tool call holds all of its content, while none has yet."""
+        if step.model_scope is None:
             self._board.shows_content = step.evidence in (Evidence.FULL, Evidence.FINGERPRINT)
-        return bool(self._board.shows_content)
 
     def look(self, verdict: Verdict, dialect: str) -> None:
         """Look at one more tool call."""
@@ -53,10 +53,5 @@ def withholds_content(board: FlagBoard, environ: Mapping[str, str] = os.environ)
     """
     if board.shows_content is not None:
         return not board.shows_content
-    official = environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().lower()
-    traceloop = environ.get("TRACELOOP_TRACE_CONTENT", "").strip().lower()
-    hidden = [environ.get(name, "").strip().lower() for name in _HIDE]
-    return official in ("no_content", *FALSE) or traceloop in FALSE or not set(hidden).isdisjoint(TRUE)
-
-
-_HIDE: Final = ("OPENINFERENCE_HIDE_INPUTS", "OPENINFERENCE_HIDE_OUTPUTS")
+    official_is_off = official_mode(environ) in ("no_content", *FALSE)
+    return official_is_off or openllmetry_is_off(environ) or bool(switched_on(environ, HIDES_TOOLS))

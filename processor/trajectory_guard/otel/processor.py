@@ -319,17 +319,16 @@ class TrajectoryGuardProcessor(SpanProcessor):
             if self._conversations.find(context[TRACE_ID]) != step.trajectory_id:
                 with self._lock:
                     self._conversations.learn(context[TRACE_ID], step.trajectory_id)
-            names = [view.trace_id]
-            if keys.names_several:
-                names += all_conversation_ids(view.attributes, self._table, keys)
-            self.board.link(step.trajectory_id, names)
+            names = all_conversation_ids(view.attributes, self._table, keys) if keys.names_several else ()
+            self.board.link(step.trajectory_id, [view.trace_id, *names])
         ledger = self._usage.get(context[TRACE_ID])
         if ledger is not None:
             unnamed = ("",) if step.trajectory_id == self._conversation_of(view) else ()
             of_tool = step.model_scope is None
             with self._lock:
                 step = (ledger.charge if of_tool else ledger.name_model_call)(step, step.trajectory_id, *unnamed)
-        self.board.shows_content or self._content.note(step)
+        if not self.board.shows_content:
+            self._content.note(step)
         verdict = self.board.observe(step)
         if step.model_scope is not None and verdict is not None and ledger is not None:
             with self._lock:

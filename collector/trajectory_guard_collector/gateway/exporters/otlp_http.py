@@ -44,8 +44,8 @@ class OtlpHttpExporter:
     failure is retryable: those of the specification (429, 502, 503, 504, transport errors and timeouts), other statuses
     of 500 and above for a while, and those that pass once an operator corrects the path or the credentials (401, 403,
     404, redirects), for which the specification would drop the batch. A web page is retryable whatever its status; any
-    other reply with 2xx that is no OTLP reply is taken as success, since the backend may have the batch,
-    and counted. Redirects are not followed. At most 64 KiB of a reply are read.
+    other reply with 2xx that is no OTLP reply is taken as success, since the backend may have the batch, and counted.
+    Redirects are not followed. At most 64 KiB of a reply are read.
 
     Parameters:
         name: name in the configuration.

@@ -19,7 +19,8 @@ from trajectory_guard.cli.doctor.fixes import (
     keep_one,
 )
 from trajectory_guard.cli.findings import Finding
-from trajectory_guard.config import ENV_PREFIX, FALSE, TRUE, ConfigError, GuardConfig
+from trajectory_guard.config import ENV_PREFIX, FALSE, ConfigError, GuardConfig
+from trajectory_guard.content_switches import HIDES_TOOLS, is_on, official_mode, openllmetry_is_off, switched_on
 
 _FRAMEWORKS: Final = frozenset(
     (
@@ -43,8 +44,8 @@ _REMOVALS: Final[Mapping[str, str]] = {"langsmith": "export LANGSMITH_OTEL_ENABL
 _MIN_VALUE_CHARS: Final = 4_096
 _MIN_ATTRIBUTES: Final = 128
 _HIDE: Final = (
-    "OPENINFERENCE_HIDE_INPUTS", "OPENINFERENCE_HIDE_OUTPUTS", "OPENINFERENCE_HIDE_INPUT_MESSAGES",
-    "OPENINFERENCE_HIDE_OUTPUT_MESSAGES", "OPENINFERENCE_HIDE_INPUT_TEXT", "OPENINFERENCE_HIDE_OUTPUT_TEXT",
+    *HIDES_TOOLS, "OPENINFERENCE_HIDE_INPUT_MESSAGES", "OPENINFERENCE_HIDE_OUTPUT_MESSAGES",
+    "OPENINFERENCE_HIDE_INPUT_TEXT", "OPENINFERENCE_HIDE_OUTPUT_TEXT",
 )  # fmt: skip
 
 
@@ -84,7 +85,7 @@ def instrumentations(versions: Mapping[str, str], environ: Mapping[str, str]) ->
         family = _family_of_package(name)
         if family is not None:
             found[name] = family
-    if "langsmith" in versions and _is_on(environ, "LANGSMITH_OTEL_ENABLED"):
+    if "langsmith" in versions and is_on(environ, "LANGSMITH_OTEL_ENABLED"):
         found["langsmith"] = "LangSmith"
     return found
 
@@ -116,7 +117,7 @@ def _installed(found: Mapping[str, str], versions: Mapping[str, str]) -> Iterato
 
 def _two_langchains(versions: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Finding]:
     found = [name for name in _LANGCHAIN if name in versions]
-    if _is_on(environ, "LANGSMITH_OTEL_ENABLED"):
+    if is_on(environ, "LANGSMITH_OTEL_ENABLED"):
         found.append("langsmith")
     disabled = {one.strip() for one in environ.get("OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", "").split(",")}
     if len(found) > 1 and "langchain" not in disabled:
@@ -126,7 +127,7 @@ def _two_langchains(versions: Mapping[str, str], environ: Mapping[str, str]) -> 
             "many spans (the guard counts it once, the backend does not): keep one of them.",
             keep_one({name: _REMOVALS.get(name, f"pip uninstall {name}") for name in found}),
         )  # fmt: skip
-    if _is_on(environ, "LANGSMITH_OTEL_ENABLED"):
+    if is_on(environ, "LANGSMITH_OTEL_ENABLED"):
         yield Finding(
             "warn", "late_spans", "LANGSMITH_OTEL_ENABLED",
             "LangSmith ends its spans later, on a background thread: they can feed the collector, never a gate.",
@@ -205,25 +206,21 @@ def _at_least(versions: Mapping[str, str], name: str, than: tuple[int, ...]) -> 
 # --- switches ------------------------------------------------------------------------------------------------
 
 
-def _is_on(environ: Mapping[str, str], name: str) -> bool:
-    return environ.get(name, "").strip().lower() in TRUE
-
-
 def _content(families: set[str], environ: Mapping[str, str]) -> Iterator[Finding]:
-    if environ.get("TRACELOOP_TRACE_CONTENT", "true").strip().lower() in FALSE:
+    if openllmetry_is_off(environ):
         yield Finding(
             "problem" if OPENLLMETRY in families else "warn", "content_off", "TRACELOOP_TRACE_CONTENT",
             "OpenLLMetry records neither arguments nor results: the guard works on names, outcomes and times.",
             CONTENT[OPENLLMETRY],
         )  # fmt: skip
-    hidden = [name for name in _HIDE if _is_on(environ, name)]
+    hidden = switched_on(environ, _HIDE)
     if hidden:
         yield Finding(
             "problem" if OPENINFERENCE in families else "warn", "content_off", ", ".join(hidden),
             "OpenInference writes __REDACTED__ in place of content: the guard works on names, outcomes and times.",
             f"unset {' '.join(hidden)}",
         )  # fmt: skip
-    if "Microsoft Agent Framework" in families and not _is_on(environ, "ENABLE_SENSITIVE_DATA"):
+    if "Microsoft Agent Framework" in families and not is_on(environ, "ENABLE_SENSITIVE_DATA"):
         yield Finding(
             "warn", "content_off", "ENABLE_SENSITIVE_DATA",
             "Agent Framework records content only where ENABLE_SENSITIVE_DATA (or its setting) is on.",
@@ -233,7 +230,7 @@ def _content(families: set[str], environ: Mapping[str, str]) -> Iterator[Finding
 
 def _official_content(found: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Finding]:
     packages = [name for name, family in found.items() if family == OFFICIAL and "openai-agents" not in name]
-    mode = environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().lower()
+    mode = official_mode(environ)
     if packages and mode in ("", "no_content", "event_only", *FALSE):
         where = "sends content to log events" if mode == "event_only" else "records no content by default"
         yield Finding(
@@ -258,7 +255,7 @@ def _own_spans_content(families: set[str], environ: Mapping[str, str]) -> Iterat
             "Strands redacts all content that gen_ai_unredacted_attributes does not list: the guard works on names, "
             "outcomes and times.", CONTENT[STRANDS],
         )  # fmt: skip
-    mode = environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().lower()
+    mode = official_mode(environ)
     if ADK in families and mode not in ("span_only", "span_and_event"):
         yield Finding(
             "problem", "content_off", "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",
@@ -308,7 +305,7 @@ def _number(text: str | None) -> float | None:
 
 
 def _sampling(environ: Mapping[str, str]) -> Iterator[Finding]:
-    if _is_on(environ, "OTEL_SDK_DISABLED"):
+    if is_on(environ, "OTEL_SDK_DISABLED"):
         yield Finding("problem", "sdk_disabled", "OTEL_SDK_DISABLED", "OpenTelemetry is switched off: no spans.",
                       "unset OTEL_SDK_DISABLED")  # fmt: skip
     sampler = environ.get("OTEL_TRACES_SAMPLER", "").strip().lower()
@@ -326,7 +323,7 @@ def _sampling(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 def _own(environ: Mapping[str, str]) -> Iterator[Finding]:
     name = f"{ENV_PREFIX}DISABLED"
-    if _is_on(environ, name):
+    if is_on(environ, name):
         yield Finding("warn", "guard_disabled", name, "The guard is switched off.", f"unset {name}")
     try:
         GuardConfig.from_env(environ)

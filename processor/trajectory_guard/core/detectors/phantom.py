@@ -41,9 +41,9 @@ class Phantom(Detector):
     The state the answers describe is frozen although the actions differ. Confidence grows with the run and is full at
     the fifth call, or at the third where different tools describe one state. Bare acknowledgements, short values and
     empty answers describe no state: writes that all say "ok" and look-ups that all find nothing are a batch. Messages
-    and notes (``send_message``, ``think``) expect no answer and never count. Calls that were not made before, and
-    neither look nor act on a view, lead to nudges only. A state that the application supplies
-    (``trajectory_guard.state``) always counts.
+    and notes (``send_message``, ``think``) expect no answer and never count. Calls that were hardly made before, and
+    neither look nor point at a place of a view, lead to nudges only; of keys and moves those that a short report
+    answers. A state that the application supplies (``trajectory_guard.state``) always counts.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> page = "Cart: 1 item. Please choose a size to continue."
@@ -100,7 +100,9 @@ def _shows_one_state(seen: Observation, calls: int) -> bool:
 
 
 def _may_be_work(seen: Observation) -> bool:
-    """Whether the call may have done another thing than those before: it is new, no look, and no action on a view."""
+    """Whether the call may have done another thing than those before: it is new, no look, and no action on a view,
+    unless a key or a move is answered by a short report.
+    """
     tool = seen.step.tool_name
     if seen.made > MADE_NOW_AND_THEN or seen.same_results.different >= _EDITS:
         return False

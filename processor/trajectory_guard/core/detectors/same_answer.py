@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 from trajectory_guard.core.detectors.base import SERIES, TYPE_II, DetectionResult, Detector
 from trajectory_guard.core.detectors.insanity import Insanity, is_silent_command, is_value
-from trajectory_guard.core.http_requests import request_in
+from trajectory_guard.core.http_requests import READING_METHODS, request_in
 from trajectory_guard.core.inquiry import FAR, names_thing, reads_tables
 from trajectory_guard.core.listings import hits_form
 from trajectory_guard.core.observation import Observation
@@ -139,11 +139,8 @@ def _may_be_done(seen: Observation) -> bool:
 def _may_ask(seen: Observation) -> bool:
     """Whether the arguments ask for something, or hold an id that may be all that is new."""
     request = request_in(seen.step.args)
-    reads = request is not None and request[0] in _READING_METHODS
+    reads = request is not None and request[0] in READING_METHODS
     return reads or reads_tables(seen.values) or any(map(holds_token, seen.values))
-
-
-_READING_METHODS: Final = frozenset(("GET", "HEAD"))
 
 
 def _is_due(alike: int) -> bool:
