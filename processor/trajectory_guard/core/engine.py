@@ -14,6 +14,7 @@ from trajectory_guard.core.envelope import readable
 from trajectory_guard.core.fingerprints import Symbol, id_symbol
 from trajectory_guard.core.history import amounts
 from trajectory_guard.core.interventions import Spent, brought, nudge_text, reason_text
+from trajectory_guard.core.learned_frames import without_learned_frame
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.policy import Decision, Level, Scorer
 from trajectory_guard.core.reading import Reader
@@ -205,6 +206,9 @@ class Engine:
         newest = run.batch_label if run is not None else None
         if run is None or (newest and step.batch and step.batch < newest and scope.is_restart(run, step.batch)):
             run = Run(label, state.capacity, self._detectors(), scope.superstep(step.batch))  # not yet in the state
+        step, frame = without_learned_frame(step, state.frame, state.index, run.knows_call)
+        if frame.known:
+            step = readable(step)
         step, counters = without_counters(step, state.counters, state.index, run.knows_call)
         before, relay, visit = Before(state, run), state.relay, state.visit
         lap = ended = None
@@ -222,7 +226,7 @@ class Engine:
             before.restore()
             raise
         self._remember(state, evaluated, key)
-        state.visit, state.relay, state.counters = visit, relay, counters
+        state.visit, state.relay, state.counters, state.frame = visit, relay, counters, frame
         if lap is None or ended is None:
             return evaluated[3]
         self._count(state, lap, ended.first)

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.essentials import with_essential_args
+from trajectory_guard.core.frames import without_structure
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, checksum, digest64, object_in, sorted_bytes, text_bytes
 from trajectory_guard.core.masking import is_volatile_key, mask_noise, result_hash
 from trajectory_guard.core.steps import ERROR, SUCCESS, StepRecord
@@ -173,15 +174,21 @@ def readable(step: StepRecord) -> StepRecord:
     if result is None:
         return step
     plain = without_header(without_frame(result))
+    plain = without_structure(plain, step.tool_name)
     if plain[:1] == "{":
         plain = unwrapped(plain, step.args)
         if "tatus" in plain[:_EXCHANGE_CHARS]:
             plain = body_of(plain)
-    if plain is not result and not step.stated and step.state_snapshot_hash is not None:
-        step = step._replace(state_snapshot_hash=result_hash(step.outcome_type, plain))  # the header has a duration
-    if len(plain) >= MIN_CHARS:
-        plain = with_digests(plain)
-    return step if plain is result else step._replace(result=plain)
+    if plain is not result:
+        step = with_result(step, plain)  # the header has a duration
+    return step._replace(result=with_digests(plain)) if len(plain) >= MIN_CHARS else step
+
+
+def with_result(step: StepRecord, result: str) -> StepRecord:
+    """A step with another text as its result, and with the fingerprint of this one."""
+    if step.stated or step.state_snapshot_hash is None:
+        return step._replace(result=result)
+    return step._replace(result=result, state_snapshot_hash=result_hash(step.outcome_type, result))
 
 
 _FILTER: Final = re.compile(

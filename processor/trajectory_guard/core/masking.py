@@ -86,7 +86,7 @@ _LASTED_SHORT: Final = rf"(?P<lasted>{_COMPOUND}\b{_TIME}{_SHORT_TIME}{_SINCE})"
 LASTED_INSIDE: Final = rf"(?P<lasted__>(?<=[^\W\da-zA-Z_]){_TIME}{_SHORT_TIME})"
 RATE: Final = r"(?P<rate>\b\d+(?:[.,]\d+)? ?(?:[kKMGT]i?)?(?:B|bit|it)/s(?:ec)?\b)"
 """The rate of a transfer or a progress bar. Other rates, such as of wind or of requests, are readings."""
-_NUMBERED: Final = r")(?i: ?(?:id|no|number|num|count))?[ :=#.(\[]{1,3}\d+(?:\.\d+)?\b)"
+_NUMBERED: Final = r")(?i: ?(?:id|no|number|num|count))?[ :=#.(\[]{1,3}\d+(?:\.\d+)?\b(?!-\d\d-\d\d))"
 _COUNTED: Final = (
     r"(?:attempt|retry|retries|try|tries|pid|process|thread|tid|req(?:uest)?(?! \d)|trace|span|session|seed|nonce"
     r"|timestamp|(?<!\.)ts|support(?= id\b)|(?:duration|elapsed|latency|took)_ms)"
@@ -195,6 +195,11 @@ def volatile_parts(text: str) -> list[str]:
     """
     text = _with_single_spaces(text)
     return [match[0] for match in _NOISE.finditer(text)] if _may_hold_noise(text) else []
+
+
+def noise_spans(text: str) -> list[tuple[int, int]]:
+    """Where the parts of ``text`` that ``mask_noise`` masks begin and end."""
+    return [match.span() for match in _NOISE.finditer(text)] if _may_hold_noise(text) else []
 
 
 def figures_in(result: str) -> tuple[int, list[float]]:

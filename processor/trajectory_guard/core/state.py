@@ -22,6 +22,7 @@ from trajectory_guard.core.detectors.base import Detector
 from trajectory_guard.core.fingerprints import digest64, parse_json
 from trajectory_guard.core.history import Ring
 from trajectory_guard.core.inquiry import Advance, Inquiry
+from trajectory_guard.core.learned_frames import NO_FRAME, Frame
 from trajectory_guard.core.observation import Observation, SameResultRun
 from trajectory_guard.core.plain import fields_of, from_text, to_text
 from trajectory_guard.core.policy import Ladder, RunScore
@@ -34,7 +35,7 @@ from trajectory_guard.core.tracking.scope import graph_instance
 from trajectory_guard.core.visits import Visit, relay_detectors
 from trajectory_guard.core.volatile import MAX_NOISE_PROFILES
 
-FORMAT_VERSION: Final = 26
+FORMAT_VERSION: Final = 27
 MAX_RUNS: Final = 8
 """Runs of a trajectory that are remembered, busy or not."""
 MAX_BUSY_RUNS: Final = 32
@@ -74,11 +75,12 @@ class TrajectoryState:
         worked_at: index of the newest step since the first hand-over that brought something new, other than by handing
             over; -1 before it. work: digests of the newest such calls with their results, those of all runs.
         counters: lines of results that may count the calls (``core.call_counters``).
+        frame: what stands around all results (``core.learned_frames``).
         handed_words: checksums of what the arguments of hand-offs have said (``core.delivery.says_more``).
     """
 
     __slots__ = (
-        "capacity", "counters", "current", "denied", "episodes", "evicted_runs", "handed_at", "handed_words", "idle_at",
+        "capacity", "counters", "current", "denied", "episodes", "evicted_runs", "frame", "handed_at", "handed_words", "idle_at",
         "index", "model_calls", "noise", "nudges", "recoveries", "relay", "restarts", "runs", "spoke_at", "step_ids",
         "trajectory_id", "turns", "twice", "visit", "work", "worked_at",
     )  # fmt: skip
@@ -101,6 +103,7 @@ class TrajectoryState:
         self.work: tuple[str, ...] = ()
         self.handed_words: tuple[int, ...] = ()
         self.counters: Counters = ()
+        self.frame = NO_FRAME
         self.twice = False
 
     @property
@@ -186,6 +189,7 @@ class TrajectoryState:
         self.work = (*[one for one in self.work if one not in newer.work], *newer.work)[-_MAX_WORK:]
         self.twice, self.handed_words = self.twice or newer.twice, newer.handed_words or self.handed_words
         self.counters = newer.counters or self.counters
+        self.frame = newer.frame if newer.frame != NO_FRAME else self.frame
         for name in ("handed_at", "idle_at", "spoke_at", "worked_at"):
             if getattr(newer, name) >= 0:
                 setattr(self, name, self.index + getattr(newer, name))
@@ -286,6 +290,8 @@ class TrajectoryState:
             plain["handed_words"] = list(self.handed_words)
         if self.counters:
             plain["counters"] = [tuple(one) for one in self.counters]
+        if self.frame != NO_FRAME:
+            plain["frame"] = self.frame.to_plain()
         if self.idle_at >= 0:
             plain["idle"] = self.idle_at
         if self.spoke_at >= 0:
@@ -338,6 +344,7 @@ class TrajectoryState:
         state.idle_at, state.spoke_at = plain.get("idle", -1), plain.get("spoke", -1)
         state.twice, state.handed_words = plain.get("twice", False), tuple(plain.get("handed_words", ()))
         state.counters = tuple([Counter(*map(_as_kept, one)) for one in plain.get("counters", ())])
+        state.frame = Frame.from_plain(plain["frame"]) if "frame" in plain else NO_FRAME
         if plain["visit"] is not None:
             state.visit = Visit.from_plain(plain["visit"])
         if plain["relay"] is not None:

@@ -169,8 +169,10 @@ _PROGRESS: Final = re.compile(
 def _is_report(seen: Observation, text: str) -> bool:
     """Whether one line answers an action that may have had its effect, unlike that on a place of an unchanged view."""
     tool, args = seen.step.tool_name, seen.step.args
-    if not is_report(text) or "\n" in text or text[:1] in ("{", "[") or returns_content(tool) or is_digest(text):
+    if not is_report(text) or text[:1] in ("{", "[") or returns_content(tool) or is_digest(text):
         return False
+    if "\n" in text and not is_acknowledgement(text.partition("\n")[0]):
+        return False  # more than a remark below it
     return moves_cursor(tool, args) or not (points_at_view(tool) or carries_content(args))
 
 

@@ -113,7 +113,7 @@ def without_exchange(result: str, args: Any) -> str:
 _CONTENTS: Final = ("data", "result", "results", "response", "payload", "value", "content")
 _ASIDE: Final = (
     r"meta(?:data)?|_meta|version|api_?version|jsonrpc|id|server|timestamp|role|tool_?call_?id"
-    r"|disclaimer|copyright|powered_?by"
+    r"|disclaimer|copyright|powered_?by|served_?by|host|node|region|quota|rate_?limits?|usage"
 )
 _SAYS_NOTHING: Final = re.compile(_ASIDE, re.IGNORECASE)
 _OF_ENVELOPE: Final = re.compile(
@@ -146,7 +146,9 @@ def content_of(result: str) -> str:
     for key, item in others:
         failed = key.lower().replace("_", "") == "iserror"
         well = item is False if failed else item in _GOES_WELL and item is not False
-        if _OF_ENVELOPE.fullmatch(key) is None or not (well or _SAYS_NOTHING.fullmatch(key) is not None):
+        if _OF_ENVELOPE.fullmatch(key) is None and not is_volatile_key(key):
+            return result
+        if not (well or _SAYS_NOTHING.fullmatch(key) is not None or is_volatile_key(key)):
             return result
     content = members[names[0]]
     if content in _NOTHING:

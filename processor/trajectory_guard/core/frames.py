@@ -1,0 +1,145 @@
+"""The structure that a harness puts around an answer: elements, a header of fields, a box.
+
+No list of names says which harness writes what. A frame says nothing of the answer: each of its fields names the tool,
+counts or times the exchange, or says that all went well. Whatever holds a field that says more stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from trajectory_guard.core.masking import is_volatile_key
+from trajectory_guard.core.similarity.keys import names_exchange
+
+_MAX_CHARS: Final = 8_192
+_MAX_DEPTH: Final = 4
+_MAX_FIELDS: Final = 12
+_TAG: Final = re.compile(r"\s*<([A-Za-z][\w:.-]{0,40})((?:\s[^<>]{1,200})?)>")
+_ATTRIBUTE: Final = re.compile(r"""\s*([\w:.-]{1,40})=(?:"([^"]{0,120})"|'([^']{0,120})')""")
+_FIELD: Final = re.compile(r"[^\w\n]{0,3}([^\W\d][\w .-]{0,30}?)\s{0,2}[:=]\s{0,3}(\S[^\n]{0,120})?")
+_RULE: Final = re.compile(r"\s{0,3}([-=*_~─━═])\1{2,119}\s{0,3}")
+_SAYS_NOTHING: Final = re.compile(
+    r"(?:tool|function|command)?[_ -]?(?:name|type|role|version|format|encoding|charset|mime[_-]?type)"
+    r"|tool|function|role|source|server|node|host|(?:tool[_ -]?)?call[_ -]?id|id|exit[_ -]?(?:code|status)|content[_ -](?:type|length)",
+    re.IGNORECASE,
+)
+_WELL: Final = frozenset(("", "0", "200", "ok", "success", "succeeded", "successful", "true", "completed", "done", "none", "null"))
+_OF_FAILURE: Final = re.compile(r"(?:is_?)?(?:error|failed|truncated)s?", re.IGNORECASE)
+_NOT: Final = frozenset(("", "0", "false", "no", "none", "null", "[]"))
+
+
+class Field(NamedTuple):
+    """A named part of a frame."""
+
+    name: str
+    value: str
+
+    def says_nothing(self, tool: str) -> bool:
+        """Whether it names the tool, counts or times the exchange, or says that all went well."""
+        value = self.value.strip().casefold()
+        if _OF_FAILURE.fullmatch(self.name) is not None:
+            return value in _NOT
+        if value in _WELL or value == tool.casefold():
+            return True
+        brief = len(value) <= 64 and "\n" not in value
+        return brief and (
+            _SAYS_NOTHING.fullmatch(self.name) is not None or is_volatile_key(self.name) or names_exchange(self.name)
+        )
+
+
+def without_structure(text: str, tool: str) -> str:
+    """A text without the structure around its one answer; ``text`` itself if there is none.
+
+    >>> without_structure("<reply><tool>search</tool><body>saved</body></reply>", "search")
+    'saved'
+    >>> without_structure("tool: search\\nduration: 0.31\\n---\\nsaved", "search")
+    'saved'
+    >>> without_structure("<reply><state>queued</state><body>saved</body></reply>", "search")
+    '<state>queued</state><body>saved</body>'
+    >>> without_structure("┌────────┐\\n│ saved  │\\n└────────┘", "search")
+    'saved'
+    """
+    if len(text) > _MAX_CHARS:
+        return text
+    for _ in range(_MAX_DEPTH):
+        inner = _inside(text, tool)
+        if inner == text or not inner.strip():
+            break
+        text = inner
+    return text
+
+
+def _inside(text: str, tool: str) -> str:
+    start = text.lstrip()[:1]
+    if start == "<":
+        return _in_element(text, tool)
+    if "\n" not in text:
+        return text
+    if start == ">":
+        return _without_margin(text)
+    if start in _BORDERS:
+        return _without_box(text)
+    return _without_fields(text, tool)
+
+
+def _in_element(text: str, tool: str) -> str:
+    """The one element that says something, of those that a text consists of."""
+    said, rest = [], text.strip()
+    for _ in range(_MAX_FIELDS):
+        if not rest:
+            break
+        tag = _TAG.match(rest)
+        if tag is None or not all(Field(*one).says_nothing(tool) for one in _attributes(tag[2])):
+            return text
+        end = f"</{tag[1]}>"
+        at = rest.find(end, tag.end())
+        if at < 0:
+            return text
+        if rest.find(f"<{tag[1]}", tag.end(), at) >= 0:  # one of the same name within it
+            at = rest.rfind(end)
+        part = Field(tag[1], rest[tag.end() : at])
+        if not part.says_nothing(tool):
+            said.append(part)
+        rest = rest[at + len(end) :].strip()
+    return said[0].value.strip() if not rest and len(said) == 1 else text
+
+
+def _attributes(text: str) -> list[tuple[str, str]]:
+    found = [(name, double or single) for name, double, single in _ATTRIBUTE.findall(text)]
+    return found if not _ATTRIBUTE.sub("", text).strip() else [("?", "?")]
+
+
+def _without_fields(text: str, tool: str) -> str:
+    """A text without the lines of fields at its beginning."""
+    lines = text.strip("\n").split("\n")
+    first = 1 if _RULE.fullmatch(lines[0]) is not None else 0
+    place = first
+    while place < min(len(lines), _MAX_FIELDS) and (field := _FIELD.fullmatch(lines[place])) is not None:
+        if not Field(field[1], field[2] or "").says_nothing(tool):
+            break
+        place += 1
+    if first < place < len(lines) and (not lines[place].strip() or _RULE.fullmatch(lines[place]) is not None):
+        return "\n".join(lines[place + 1 :]).strip("\n")
+    return text
+
+
+_BORDERS: Final = ("┌", "╭", "╔", "┏", "│", "║", "┃")
+_SIDES: Final = "│║┃┆┊"
+
+
+def _without_box(text: str) -> str:
+    """The text in a box."""
+    lines = text.strip().split("\n")
+    inside = [line.strip() for line in lines if line.strip()[:1] in _SIDES]
+    edges = [line for line in lines if line.strip()[:1] not in _SIDES]
+    if not inside or not all("─" in line or "═" in line or "━" in line for line in edges):
+        return text
+    if any(line[-1:] not in _SIDES or any(side in line[1:-1] for side in _SIDES) for line in inside):
+        return text  # the cells of a table
+    return "\n".join([line[1:-1].strip() for line in inside])
+
+
+def _without_margin(text: str) -> str:
+    lines = text.strip().split("\n")
+    return "\n".join([line[1:].removeprefix(" ") for line in lines]) if all(line[:1] == ">" for line in lines) else text

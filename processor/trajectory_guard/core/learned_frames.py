@@ -1,0 +1,296 @@
+"""The frame that an environment puts around every answer, learned from the answers themselves.
+
+``[gw-4 10:21:07 #17] … (quota 983)`` stands around whatever is answered, whichever tool was called. No list knows such
+frames. What tells one from the answer is that it is always there, and what its figures do: ids are new each time,
+counters move evenly, clocks and durations are noise. A figure that climbs unevenly, jumps or stays may be a score, a
+position or a stock, so a frame ends in front of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from trajectory_guard.core.envelope import with_result
+from trajectory_guard.core.error_text import begins_as_error
+from trajectory_guard.core.fingerprints import checksum
+from trajectory_guard.core.masking import is_volatile_key, noise_spans
+from trajectory_guard.core.pending import is_pending
+from trajectory_guard.core.result_text import may_acknowledge
+from trajectory_guard.core.steps import DENIED, ERROR, StepRecord
+from trajectory_guard.core.text import text_of
+from trajectory_guard.core.text_bounds import MAX_UNDERSTOOD_CHARS
+from trajectory_guard.core.tools import is_lookup
+
+_CHARS: Final = 480
+_MAX_TOKENS: Final = 96
+_ANSWERS: Final = 4
+_ANSWERS_OF_ONE_TOOL: Final = 6
+_ANSWERS_BEFORE_FAILURES: Final = 2
+"""Answers that a frame has to be around before it is taken for one."""
+_TOOLS: Final = 2
+_CALLS: Final = 3
+"""Tools, or calls that differ in more than figures, whose answers it has to be around."""
+_BODIES: Final = 2
+_LEAST_ID: Final = 4
+_LEAST_STAMP: Final = 10
+_MAX_DIGITS: Final = 18
+_TOKEN: Final = re.compile(r"\n\s*|[^\S\n]+|[A-Za-z0-9+/]{12,128}|[^\W_]+|_|[^\w\s]")
+_DIGITS: Final = re.compile(r"\d+")
+_TOOL: Final = "\0"
+_NOISE: Final = "\1"
+
+WORD, CODE, FIGURE, COUNT, ID, LASTED = range(6)
+
+
+class Slot(NamedTuple):
+    """One place of a frame.
+
+    Fields:
+        kind: ``WORD``, ``CODE`` (with digits), ``FIGURE`` (these stay as they are), ``COUNT`` (a figure that moves evenly with the calls), ``ID``
+            (new each time), ``LASTED`` (a figure that its name says to be noise).
+        value: checksum of the newest token there, or its figure; at: of which step.
+        pace: by how much a ``COUNT`` moves with each call.
+    """
+
+    kind: int
+    value: int
+    at: int
+    pace: int = 0
+
+    @property
+    def moves(self) -> bool:
+        """Whether its token is another one in each answer."""
+        return self.kind >= COUNT or (self.kind == WORD and self.value == _NOISE_SUM)
+
+
+class Frame(NamedTuple):
+    """The frame of a trajectory, as far as it is known.
+
+    Fields:
+        head: the places before the answer, from the first one on; foot: those behind it, from the last one on.
+        answers: number of answers that it has been around.
+        tools: checksums of the first two tools; calls: of the first three calls, figures aside; bodies: of the first
+            two answers without the frame.
+    """
+
+    head: tuple[Slot, ...] = ()
+    foot: tuple[Slot, ...] = ()
+    answers: int = 0
+    tools: tuple[int, ...] = ()
+    calls: tuple[int, ...] = ()
+    bodies: tuple[int, ...] = ()
+
+    @property
+    def dead(self) -> bool:
+        """Whether there is none."""
+        return self.answers > 1 and not self.head and not self.foot
+
+    @property
+    def known(self) -> bool:
+        """Whether it has been around enough different answers."""
+        least = _ANSWERS if self.of_several_tools else _ANSWERS_OF_ONE_TOOL
+        differs = self.of_several_tools or len(self.calls) == _CALLS
+        return self.answers >= least and differs and len(self.bodies) == _BODIES
+
+    @property
+    def of_several_tools(self) -> bool:
+        """Whether it is around the answers of more than one tool, so that it is no template of one."""
+        return len(self.tools) == _TOOLS
+
+    def after(self, step: StepRecord, kept: tuple[list[Slot], list[Slot]], answer: str, *, failed: bool) -> Frame:
+        """The frame after the next answer.
+
+        Parameters:
+            kept: what this answer has of it. A failure may come with another one, so it takes nothing from it.
+            answer: its result without the frame.
+        """
+        head, foot = map(tuple, kept)
+        if failed:
+            return self._replace(
+                head=head + self.head[len(head) :],
+                foot=foot + self.foot[len(foot) :],
+                answers=self.answers + any(slot.moves for slot in (*head, *foot)),
+            )
+        calls = (*self.calls, checksum(f"{step.tool_name} {_DIGITS.sub('', text_of(step.args))}"))
+        bodies = (*self.bodies, checksum(answer)) if self.answers and answer else self.bodies
+        return Frame(
+            head,
+            foot,
+            self.answers + 1,
+            tuple(dict.fromkeys((*self.tools, checksum(step.tool_name))))[:_TOOLS],
+            tuple(dict.fromkeys(calls))[:_CALLS],
+            tuple(dict.fromkeys(bodies))[:_BODIES],
+        )
+
+    def to_plain(self) -> list[Any]:
+        """The frame as JSON values."""
+        return [list(map(list, self.head)), list(map(list, self.foot)), *self[2:]]
+
+    @classmethod
+    def from_plain(cls, plain: list[Any]) -> Frame:
+        """Restore ``to_plain``."""
+        head, foot, answers, *seen = plain
+        return cls(tuple([Slot(*one) for one in head]), tuple([Slot(*one) for one in foot]), answers, *map(tuple, seen))
+
+
+NO_FRAME: Final = Frame()
+
+
+class _Token(NamedTuple):
+    text: str
+    start: int
+    end: int
+
+
+def without_learned_frame(
+    step: StepRecord, frame: Frame, at: int, is_known: Callable[[StepRecord], bool]
+) -> tuple[StepRecord, Frame]:
+    """A step whose result is without the frame, and what is known of the frame then.
+
+    Parameters:
+        frame: from the steps before; at: index of this one; is_known: whether its call was made before.
+
+    >>> from trajectory_guard.core.steps import StepRecord
+    >>> frame, pages = NO_FRAME, ("nothing", "a page", "nothing", "another page", "nothing")
+    >>> for at, (tool, page) in enumerate(zip(("find", "open", "find", "open", "find"), pages)):
+    ...     step = StepRecord(str(at), "t", tool, tool_args_hash="", result=f"[gw-{at} {tool}] {page} (x{at}f0a{at})")
+    ...     step, frame = without_learned_frame(step, frame, at, lambda step: False)
+    >>> step.result
+    'nothing'
+    """
+    result = step.result
+    if result is None or step.stated or frame.dead or not result.strip() or len(result) > MAX_UNDERSTOOD_CHARS:
+        return step, frame
+    if result[:1] in ("{", "[") and result.rstrip()[-1:] in ("}", "]"):
+        return step, frame  # an object: its members are told by their names
+    failed = step.outcome_type in (ERROR, DENIED)
+    if failed and frame.answers < _ANSWERS_BEFORE_FAILURES:
+        return step, frame  # errors of one kind have a template of their own
+    head, foot = _first_tokens(result, step.tool_name), _last_tokens(result, step.tool_name)
+    if frame.answers == 0:
+        kept = [_slot(one.text, at) for one in head], [_slot(one.text, at) for one in foot]
+    else:
+        kept = _merged(frame.head, head, at, ahead=True), _merged(frame.foot, foot, at, ahead=False)
+    kinds = {slot.kind for slot in (*kept[0], *kept[1])}
+    answer = _between(
+        result, head[: len(kept[0])], foot[: len(kept[1])], whole_lines=not (frame.of_several_tools or ID in kinds)
+    )
+    frame = frame.after(step, kept, answer, failed=failed)
+    moves = any(slot.moves for slot in (*kept[0], *kept[1])) if frame.of_several_tools else not kinds.isdisjoint((COUNT, ID))
+    if answer in ("", result) or not moves or not frame.known:
+        return step, frame
+    if not frame.of_several_tools and may_acknowledge(answer) and not is_lookup(step.tool_name) and is_known(step):
+        return step, frame  # the next entry of many is acknowledged as the one before it
+    return with_result(step, answer), frame
+
+
+def _first_tokens(text: str, tool: str) -> list[_Token]:
+    return _split(text[:_CHARS], tool)[:_MAX_TOKENS]
+
+
+def _last_tokens(text: str, tool: str) -> list[_Token]:
+    """The last tokens of a text, the last one first."""
+    start = max(0, len(text) - _CHARS)
+    tokens = _split(text[start:], tool)[: -_MAX_TOKENS - 1 : -1]
+    return [_Token(one.text, one.start + start, one.end + start) for one in tokens]
+
+
+def _split(text: str, tool: str) -> list[_Token]:
+    spans = [(start, end, _NOISE) for start, end in noise_spans(text)]
+    at = text.find(tool) if tool else -1
+    while at >= 0 and len(spans) < _MAX_TOKENS:
+        spans.append((at, at + len(tool), _TOOL))
+        at = text.find(tool, at + len(tool))
+    tokens, place = [], 0
+    for start, end, kind in (*sorted(spans), (len(text), len(text), "")):
+        if start < place:
+            continue
+        tokens += [_Token(one[0], one.start(), one.end()) for one in _TOKEN.finditer(text, place, start)]
+        if end > start:
+            tokens.append(_Token(kind, start, end))
+        place = end
+    return tokens
+
+
+def _slot(token: str, at: int) -> Slot:
+    if token.isascii() and token.isdigit() and len(token) <= _MAX_DIGITS:
+        return Slot(FIGURE, int(token), at)
+    is_code = len(token) >= _LEAST_ID and _DIGITS.search(token) is not None
+    return Slot(CODE if is_code else WORD, checksum(token.strip(" \t") or token[:1]), at)
+
+
+_NOISE_SUM: Final = checksum(_NOISE)
+
+
+_NAME_TOKENS: Final = 6
+_UNIT_TOKENS: Final = 3
+
+
+def _merged(slots: Sequence[Slot], tokens: Sequence[_Token], at: int, *, ahead: bool) -> list[Slot]:
+    """The places of a frame that an answer has as well, from the outside inwards.
+
+    Parameters:
+        ahead: the tokens are in the order of the text, and not from its end.
+    """
+    kept: list[Slot] = []
+    outside, inside = (_NAME_TOKENS, _UNIT_TOKENS) if ahead else (_UNIT_TOKENS, _NAME_TOKENS)
+    for place, (slot, token) in enumerate(zip(slots, tokens)):
+        around = tokens[max(0, place - outside) : place + inside + 1]
+        merged = _next(slot, token.text, at, around)
+        if merged is None:
+            break
+        kept.append(merged)
+    return kept
+
+
+def _next(slot: Slot, token: str, at: int, around: Sequence[_Token]) -> Slot | None:
+    """A place after the next answer; None if the frame ends in front of it."""
+    one = _slot(token, at)
+    same = slot.value == one.value
+    if same and slot.kind == one.kind:
+        return one
+    if slot.kind in (FIGURE, LASTED) and one.kind == FIGURE and _is_named_noise(around):
+        return one._replace(kind=LASTED)
+    if same or slot.kind == LASTED:
+        return None
+    moved, steps = one.value - slot.value, at - slot.at
+    if one.kind == FIGURE and steps > 0:
+        if slot.kind == COUNT and moved == slot.pace * steps:
+            return one._replace(kind=COUNT, pace=slot.pace)
+        if slot.kind == FIGURE and moved % steps == 0:
+            return one._replace(kind=COUNT, pace=moved // steps)
+    if slot.kind == FIGURE and one.kind == FIGURE and len(token) < _LEAST_STAMP:
+        return None  # it climbs unevenly, or jumps
+    is_code = one.kind in (CODE, FIGURE) and len(token) >= _LEAST_ID
+    return one._replace(kind=ID) if is_code and slot.kind in (CODE, FIGURE, ID) else None
+
+
+def _is_named_noise(around: Sequence[_Token]) -> bool:
+    """Whether the words around a figure are the name of a duration or of another kind of noise."""
+    return any(
+        one.text.isalpha() and (_NAMES_NOISE.search(one.text) is not None or is_volatile_key(one.text))
+        for one in around
+    )
+
+
+_NAMES_NOISE: Final = re.compile(r"\A(?:dur|thread|node|worker|memory)\Z|nanos\Z", re.IGNORECASE)
+
+
+def _between(text: str, head: Sequence[_Token], foot: Sequence[_Token], *, whole_lines: bool) -> str:
+    """The text between the tokens of a frame, which ends beside a word, but not within one; ``text`` itself if the frame
+    says something, and empty if it leaves nothing.
+    """
+    if whole_lines:
+        start = next((one.end for one in reversed(head) if one.text[:1] == "\n"), 0)
+        end = next((one.start for one in reversed(foot) if one.text[:1] == "\n"), len(text))
+    else:
+        start = next((one.end for one in reversed(head) if not one.text[-1:].isalnum()), 0)
+        end = next((one.start for one in reversed(foot) if not one.text[:1].isalnum()), len(text))
+    if start >= end:
+        return ""
+    outside = (text[:start], text[end:])
+    if any(is_pending(part) or begins_as_error(part) for part in outside if part.strip()):
+        return text
+    return text[start:end].strip()
