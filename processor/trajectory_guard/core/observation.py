@@ -318,6 +318,7 @@ class Observation:
     new_calls_since_repeat = False
     new_work_since_repeat = False
     acted_since_repeat = False
+    entered_since_repeat = False
     # Reader.read
     may_measure = False
     # weigh, without progress: also ``certainty``

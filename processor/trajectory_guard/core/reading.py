@@ -302,8 +302,10 @@ class Reader:
             surplus = run.history.surplus_of(before, seen.copy_of)
             seen.repeats += surplus
             seen.is_surplus = surplus > 0 and seen.copy_of >= 0
+        if _is_ahead_of_work(run, seen, before):
+            previous, seen.in_a_row = before[1], False
         seen.new_calls_since_repeat, seen.new_work_since_repeat = run.last_new_call > previous, run.last_work > previous
-        seen.acted_since_repeat = run.last_act > previous
+        seen.acted_since_repeat, seen.entered_since_repeat = run.last_act > previous, run.last_record > previous
         key = (seen.call + seen.result).hex()
         known, count, first, last_batch = run.repeat_streak
         if key == known and own_progress <= first:  # a long stutter, beyond the window of remembered steps
@@ -498,3 +500,18 @@ def _answer(seen: Observation) -> str:
         return (seen.listed or seen.result).hex()
     answer = answer_form(result, seen.values, error=False, scores=True)
     return answer if len(set(answer.split())) >= _ANSWER_WORDS or width(answer) > len(answer) else ""
+
+
+def _is_ahead_of_work(run: Run, seen: Observation, before: Sequence[int]) -> bool:
+    """Whether a look follows an equal one because that was behind a piece of work, and this one is ahead of the next.
+
+    Parameters:
+        before: indices of the equal looks before it, newest first.
+    """
+    if len(before) <= _LOOKS_OF_WORK or seen.index - before[0] != before[1] - before[2]:
+        return False
+    done = max(run.last_work, run.last_act) if seen.in_a_row else run.last_record
+    return before[1] < done < before[0]
+
+
+_LOOKS_OF_WORK: Final = 2

@@ -17,7 +17,7 @@ from trajectory_guard.core.listings import LINE_BYTES
 from trajectory_guard.core.observation import Observation, SameResultRun, call_symbol
 from trajectory_guard.core.plain import from_text, to_text
 from trajectory_guard.core.policy import Ladder, RunScore
-from trajectory_guard.core.result_text import carries_content
+from trajectory_guard.core.result_text import carries_content, enters_text
 from trajectory_guard.core.steps import StepRecord
 
 MAX_AGENTS: Final = 8
@@ -98,7 +98,9 @@ class Run:
         agent_progress: the same by agent; agents: names of the agents that acted last (up to four).
         last_new_call: index of the newest call that had not been made before.
         last_work: index of the newest such call that handed over content or brought something new, -1 before the first.
-        last_act: of the newest one that succeeded in something else than a look or an action on a view.
+        last_act: of the newest one that succeeded in something else than a look or an action on a view, or ended a record.
+        last_record: of the newest one that entered a text, as at least two before it had done; entries: number of those
+            since the last known call.
         last_timed: index of the newest answer that equals an earlier one but for a duration, -1 before the first.
         count: what the model counts aloud.
         last_waiting: index of the newest step that could only prove waiting, -1 before the first; last_stated_wait: of
@@ -143,6 +145,7 @@ class Run:
         "dated",
         "detectors",
         "dismissed",
+        "entries",
         "episode_start_s",
         "failure",
         "first_superstep",
@@ -157,6 +160,7 @@ class Run:
         "last_end",
         "last_new_call",
         "last_progress",
+        "last_record",
         "last_stated_wait",
         "last_timed",
         "last_waiting",
@@ -192,7 +196,8 @@ class Run:
         self.waits: tuple[int, ...] = ()
         self.last_timed = -1
         self.count = Count()
-        self.last_work = self.last_act = -1
+        self.last_work = self.last_act = self.last_record = -1
+        self.entries = 0
         self.old_states_in_a_row = 0
         self.failure = NO_FAILURE
         self.complaints: tuple[int, ...] = ()
@@ -283,12 +288,17 @@ class Run:
         """Note what a call did that was not made before."""
         if seen.progress or carries_content(seen.step.args):
             self.last_work = self.index
-        if seen.acts:
+        self.entries += enters_text(seen.step.args)
+        if self.entries >= _ENTRIES:
+            self.last_record = self.index
+        if seen.acts or self.entries >= _ENTRIES:
             self.last_act = self.index
 
     def remember(self, seen: Observation, place: int) -> None:
         """Add an evaluated step to the history; ``place`` is its index in the trajectory."""
         step = seen.step
+        if seen.made > 1:
+            self.entries = 0
         if seen.progress:
             self.note_progress(step.agent_id)
         if seen.copy_of >= 0:
@@ -424,9 +434,11 @@ class Run:
         return run
 
 
+_ENTRIES: Final = 3
+"""New texts in a row that make up a record: fewer are the words that a page may have refused before."""
 _PLAIN: Final = (
     "label", "index", "last_progress", "last_new_call", "last_stated_wait", "last_waiting", "last_timed", "last_work",
-    "last_act", "old_states_in_a_row", "failure", "dismissed", "pause_s", "batch_label", "first_superstep", "last_end",
+    "last_act", "last_record", "entries", "old_states_in_a_row", "failure", "dismissed", "pause_s", "batch_label", "first_superstep", "last_end",
     "rhythm_s", "trace_id", "boundary", "episode_start_s", "gated", "stoppable",
 )  # fmt: skip
 """The fields that are saved as they are."""

@@ -96,7 +96,9 @@ class Phantom(Detector):
 
 def _shows_one_state(seen: Observation, calls: int) -> bool:
     """Whether at least so many different calls in a row came back with one description of a state."""
-    return seen.same_results.distinct >= calls and seen.describes_state and not _is_batch(seen)
+    if seen.same_results.distinct < calls or not seen.describes_state or _is_batch(seen):
+        return False
+    return not seen.entered_since_repeat  # an empty form again, once a record was entered
 
 
 def _may_be_work(seen: Observation) -> bool:

@@ -111,7 +111,7 @@ def _may_suffice(seen: Observation) -> bool:
     """
     if seen.outcome == ERROR or seen.signature is not None or seen.fails_in_words:
         return False
-    if seen.outcome == EMPTY:
+    if seen.outcome == EMPTY and not is_silent_command(seen):
         return seen.acted_since_repeat and not seen.step.args
     return seen.new_work_since_repeat or seen.acted_since_repeat or not seen.describes_state
 
