@@ -267,7 +267,7 @@ class Reader:
                 seen.form = UNKNOWN
         if seen.progress or not seen.result:
             return  # a result that this call returned before, though not the last time, is no progress
-        drawn = seen.in_a_row and seen.outcome == SUCCESS and not seen.noisy
+        drawn = seen.index - previous <= _BETWEEN_DRAWS and seen.outcome == SUCCESS and not seen.noisy
         seen.varies = drawn and history.varies(seen.call, seen.result)
         self._count_repeats(run, seen, previous)
         if policy is not None and policy.idempotent and seen.repeats == 2:
@@ -515,3 +515,4 @@ def _is_ahead_of_work(run: Run, seen: Observation, before: Sequence[int]) -> boo
 
 
 _LOOKS_OF_WORK: Final = 2
+_BETWEEN_DRAWS: Final = 2

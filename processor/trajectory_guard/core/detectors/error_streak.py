@@ -24,7 +24,7 @@ from trajectory_guard.core.failures import UNSTATED, line_of
 from trajectory_guard.core.fingerprints import checksum, text_digest
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import WORD
-from trajectory_guard.core.steps import ERROR, SUCCESS, Certainty
+from trajectory_guard.core.steps import DENIED, ERROR, SUCCESS, Certainty
 from trajectory_guard.core.text import both_ends, text_of
 from trajectory_guard.core.tools import is_thinking
 
@@ -384,10 +384,11 @@ class ErrorStreak(Detector):
         # a text is read as an error only once it has come back; what lies before the window is forgotten
         more = calls == len(steps) and (seen.outcome != ERROR or calls >= _WINDOW * seen.variation_pace)
         # a tool that has found something works: a call that may ask for another entry of a list may rightly fail
+        is_decision = seen.outcome == DENIED and seen.made < 2  # on a call that nobody has decided on before
         may_be_listed = seen.has_found and (not seen.call or (seen.signature == UNSTATED and seen.made < 2))
         return self.found(
             seen, confidence, rule, certainty, count=len(steps), first_step=steps[0], steps=tuple(steps),
-            varied=True, calls=calls, alike=len(steps), at_least=more, only_nudge=may_be_listed,
+            varied=True, calls=calls, alike=len(steps), at_least=more, only_nudge=may_be_listed or is_decision,
         )  # fmt: skip
 
     @classmethod

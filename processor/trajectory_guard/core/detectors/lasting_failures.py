@@ -18,7 +18,7 @@ from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import begins_with_complaint, looks_like_error
 from trajectory_guard.core.plain import from_text, to_text
-from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS, Certainty
+from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS, Certainty
 from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.tools import is_thinking
 
@@ -156,6 +156,8 @@ class RecurringFailure(Detector):
 
     def _reports_failure(self, seen: Observation, text: str) -> bool:
         """Whether a result reports a failure. Of successes only those are read that are as long as one before them."""
+        if seen.outcome == DENIED:
+            return False  # a decision on this call
         if seen.outcome == ERROR or seen.signature is not None:
             return True
         if seen.outcome != SUCCESS:
