@@ -337,7 +337,7 @@ def _of_answer(seen: Observation, text: str, pause_s: float, *, paced: bool, sta
         return Certainty.ACKNOWLEDGED  # a pause before each look may be a wait for a change
     if made_more or (seen.noisy and measures(text)):
         return Certainty.ACKNOWLEDGED  # it may be repeated on purpose: for a mean, or for several of a kind
-    if seen.in_a_row and not is_lookup(step.tool_name) and (is_remark(text) or _is_report(seen, text)):
+    if (seen.in_a_row or seen.varies) and not is_lookup(step.tool_name) and (is_remark(text) or _is_report(seen, text)):
         return Certainty.ACKNOWLEDGED  # in whatever words and figures, it may say no more than that something was done
     if takes_next(step.tool_name) and not is_lookup(step.tool_name):
         return Certainty.ACKNOWLEDGED  # the next entry of a queue may equal the one before

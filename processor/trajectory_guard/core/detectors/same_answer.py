@@ -72,13 +72,14 @@ class SameAnswer(Detector):
         """Look at the current series of equal answers."""
         far = min(seen.advances, seen.alike)
         listed = far >= _CALLS <= seen.same_pages and seen.has_found and _rows_of(seen) >= _ROWS_OF_A_PAGE
-        enough = far >= (_PAST_END if seen.has_found and seen.outcome == EMPTY else FAR)
+        numbered = any(map(_is_numbered, seen.values))  # as the days of a year, of which a few hold something
+        past_end = seen.has_found and seen.outcome == EMPTY and not numbered
+        enough = far >= (_PAST_END if past_end else FAR)
         answers = enough and not (seen.writes or names_thing(seen)) and _is_answer(seen)
         shows = answers and _shows_something(seen)
         if listed or ((answers or far >= _FAR_DONE) and not _brings_token(seen)):
             certainty = Certainty.LIKELY if far >= _FAR_LOOKED and shows else Certainty.ACKNOWLEDGED
-            nothing = not seen.has_found if seen.outcome == EMPTY else _is_one_line(seen)
-            may_be_items = nothing and any(map(_is_numbered, seen.values))  # as the days of a year
+            may_be_items = numbered and (seen.outcome == EMPTY or _is_one_line(seen))
             may_stop = listed or far >= _FAR_DONE or (shows and not may_be_items)  # rows may be written in order
             return self.found(
                 seen, 1.0, "same_answer", certainty, count=seen.alike, first_step=seen.alike_first, varied=True,
