@@ -16,9 +16,11 @@ from trajectory_guard.core.result_text import DECIMAL, MIN_QUOTE_CHARS
 from trajectory_guard.core.text import both_ends
 
 _SCORE_OF_LINE: Final = re.compile(
-    r"(?:(?<![=:\d.,])(?<![=:] )|(?<=score[=:])|(?<=score[=:] ))\d{1,18}[.,]\d+(?![.,]?\d)", re.IGNORECASE
+    r"\d(?:(?<![=:\d.,].)(?<![=:] .)|(?<=score[=:].)|(?<=score[=:] .))\d{0,17}[.,]\d+(?![.,]?\d)", re.IGNORECASE
 )
-"""A decimal without a name, which is no part of an address or a row: ``loss=0.71`` and ``loss: 0.71`` are readings."""
+"""A decimal without a name, which is no part of an address or a row: ``loss=0.71`` and ``loss: 0.71`` are readings.
+
+What stands before it is looked at behind its first digit: so a search skips to the digits."""
 
 
 def hits_form(result: str, values: Sequence[str] = ()) -> str:

@@ -36,7 +36,7 @@ _MAX_GAP: Final = 8
 _MAX_SPENT: Final = 2 * MAX_TOTAL
 """Steps of a run that may be counted: one that begins its count anew for ever is a loop."""
 _HEAD_CHARS: Final = 400
-_COUNTED: Final = re.compile(r"(?<![\d.,:])(\d{1,3})(?![\d.])[^\d\n]{1,9}(\d{1,3})(?![\d.:])")
+_COUNTED: Final = re.compile(r"(\d(?<![\d.,:].)\d{0,2})(?![\d.])[^\d\n]{1,9}(\d{1,3})(?![\d.:])")
 
 
 class Count(NamedTuple):
