@@ -236,11 +236,13 @@ def _without_filters(command: str) -> str:
 _ROLES: Final = (
     "button|checkbox|combobox|generic|heading|img|link|listitem|menuitem|option|radio|StaticText|tab|textbox"
 )
+_NUMBER_ENDS: Final = rf"\](?:<[a-z]| (?:{_ROLES})\b)"
 _ELEMENT: Final = re.compile(
     r"(?<=\[ref=)[a-z]{0,2}\d{1,6}(?:e\d{1,6})?(?=\])|(?<=\suid=)\d{1,6}_\d{1,6}\b"
-    rf"|(?<=\[)\d{{1,6}}(?=\](?:<[a-z]| (?:{_ROLES})\b))"
+    rf"|(?<=\[)\d{{1,6}}(?={_NUMBER_ENDS})"
 )
 """Names of elements as Playwright, Chrome's developer tools, browser-use and WebArena print them."""
+_BEHIND_NUMBER: Final = re.compile(_NUMBER_ENDS)
 _NAME_OF_ELEMENT: Final = re.compile(r"(?:[sf]\d{1,6})?e\d{1,6}|\d{1,6}_\d{1,6}")
 _KEYS_OF_ELEMENT: Final = ("ref", "uid")
 _MAX_NAMES: Final = 48
@@ -277,7 +279,8 @@ def page_in(result: str) -> Page:
     >>> first.symbol == second.symbol, second.follows(first), no_page.symbol == UNKNOWN
     (True, True, True)
     """
-    if "[ref=" not in result and " uid=" not in result and "]<" not in result and "] " not in result:
+    numbered = ("]<" in result or "] " in result) and _BEHIND_NUMBER.search(result) is not None
+    if not numbered and "[ref=" not in result and " uid=" not in result:
         return NO_PAGE
     text = without_exact_digest(both_ends_and_digest(result, MAX_UNDERSTOOD_CHARS))
     names = dict.fromkeys(_ELEMENT.findall(text))
