@@ -190,6 +190,7 @@ _FEET: Final = re.compile(
     r"|(?:\A|\n)\[exit(?: code)? 0\](?: ?\[[^\]\n]{1,60}\]){0,4}\s*\Z",
     re.IGNORECASE,
 )
+"""All of a last line, and the break before it."""
 _NOTE: Final = (
     r"(?:note|notice|disclaimer|hint|tip|important|reminder|nota|aviso|hinweis|remarque|примечание"
     r"|注意?|提示|参考) ?[:：]"
@@ -269,10 +270,10 @@ def _inside(text: str) -> str:
         start = text.rfind(f"<{closing[1]}>", max(0, len(text) - _BLOCK_CHARS))
         if start >= 0:
             return text[:start].rstrip()
-    if ("\n" in end or "0" in end or "@" in end or "[" in end) and (
-        foot := _FEET.search(text, max(0, len(text) - _END_CHARS))
-    ) is not None:
-        return text[: foot.start()]
+    if "\n" in end or "0" in end or "@" in end or "[" in end:
+        last_line = text.rstrip().rfind("\n")
+        if (foot := _FEET.search(text, max(0, len(text) - _END_CHARS, last_line))) is not None:
+            return text[: foot.start()]
     if "\n\n" in text[-_REMARK_CHARS:] or "\n\n" in text[:_REMARK_CHARS]:
         for part in (_REMARK.search(text, max(0, len(text) - _REMARK_CHARS)), _REMARK.match(text)):
             if part is not None:
