@@ -53,7 +53,6 @@ _STAMP: Final = (
 )
 _UUID: Final = r"(?P<uuid>\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b)"
 _TMP: Final = r"(?P<tmp>(?:/private)?/(?:var/)?tmp/[^\s'\"<>|:,)]+|\\Temp\\[^\s'\"]+)"
-_TMP_INSIDE: Final = _TMP.replace("<tmp>", "<tmp_>")
 _ADDRESS: Final = r"(?P<addr>\b0x[0-9a-fA-F]{4,}\b)"
 _HEX: Final = (
     r"(?P<hex>\b(?=[0-9a-f]{7})(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b"
@@ -101,29 +100,31 @@ _SYSLOG: Final = r"(?P<pid>(?<=[\w.-]\[)\d{1,9}(?=\]:))"
 _CELL: Final = r"(?P<cell>\b(?:In|Out) ?\[\d+\])"
 
 
-def _any(inside: str, first: str, *forms: str, within: str) -> re.Pattern[str]:
-    """One of ``forms``, tried in their order. Within a word only ``inside`` can begin: the others start at its edge.
-
-    Parameters:
-        first, within: characters with which ``forms`` and ``inside`` can begin: at all others nothing has to be tried.
+def _any(date: str, digit: str, letter: str, sign: str, *, letters: str, inside: str = "") -> re.Pattern[str]:
+    """One of many forms, tried in their order: at the edge of a word those that begin with a digit, or with one of
+    ``letters``, within it very few, and at a sign its own. Most places of a text would fail all others in vain.
     """
-    return re.compile(rf"(?<=\w)(?=[{within}])(?:{inside})|(?<!\w)(?:(?=[{first}])(?:{'|'.join(forms)})|{RANDOM})")
+    within = rf"(?=[a-fJFMASONDTW\d])\B(?:(?=[JFMASONDTW\d])(?:(?P<date_>{date})|{LASTED_INSIDE}){inside})"
+    by_letter = re.sub(r"(?<=\(\?P<)\w+", r"\g<0>___", rf"{_UUID}|(?P<date>{date})|{letter}")
+    edge = rf"\b(?=\w)(?:(?=\d)(?:{_UUID}|(?P<date>{date})|{digit})|(?=[{letters}])(?:{by_letter})|{RANDOM})"
+    return re.compile(rf"{within}|{edge}|(?=[#/<\\])(?:{_TMP}|(?<!\w)(?:{sign}))")
 
 
-_TIMES: Final = (rf"(?P<date>{_DATE})", rf"(?P<clock>\b{_CLOCK})")
-_STAMPS: Final = (rf"(?P<date>{_STAMP})", rf"(?P<clock>\b{_SECONDS_CLOCK})")
 _ALL: Final = _any(
-    rf"(?P<date_>{_DATE})|{_TMP_INSIDE}|{LASTED_INSIDE}|{_HEX_INSIDE}",
-    r"\d#/<\\a-zA-FIJLMNOPRSTW",
-    _UUID, *_TIMES, _TMP, _ADDRESS, _HEX, _EPOCH, _REF, _EXCHANGE, _COMMENT, RATE, LASTED,
-    _CELL, _ATTEMPT, _SYSLOG, _POSITION, _BUILD_STEP, within=r"\dJFMASONDTWa-f/\\",
-)  # fmt: skip
+    _DATE,
+    rf"(?P<clock>{_CLOCK})|{_ADDRESS}|{_HEX}|{_EPOCH}|{_REF}|{RATE}|{LASTED}|{_SYSLOG}",
+    rf"{_HEX}|{_REF}|{_EXCHANGE}|{_CELL}|{_ATTEMPT}|{_POSITION}",
+    rf"{_COMMENT}|{_BUILD_STEP}",
+    letters="a-zA-FIJLMNOPRSTW",
+    inside=rf"|{_HEX_INSIDE}",
+)
 _NOISE: Final = _any(
-    rf"(?P<date_>{_STAMP})|{_TMP_INSIDE}|{LASTED_INSIDE}",
-    r"\d/<\\a-flnprstA-FIJLMNOPRSTW",
-    _UUID, *_STAMPS, _TMP, _ADDRESS, _LONG_HEX, _EPOCH, _REF, _EXCHANGE, _COMMENT, RATE, _LASTED_SHORT,
-    _ATTEMPT, _SYSLOG, within=r"\dJFMASONDTW/\\",
-)  # fmt: skip
+    _STAMP,
+    rf"(?P<clock>{_SECONDS_CLOCK})|{_ADDRESS}|{_LONG_HEX}|{_EPOCH}|{_REF}|{RATE}|{_LASTED_SHORT}|{_SYSLOG}",
+    rf"{_LONG_HEX}|{_REF}|{_EXCHANGE}|{_ATTEMPT}",
+    _COMMENT,
+    letters="a-flnprstA-FIJLMNOPRSTW",
+)
 _HAS_DIGIT: Final = re.compile(r"\d")
 
 
@@ -268,11 +269,7 @@ def _may_hold_noise(text: str) -> bool:
     shape = data.translate(_DIGITS_AND_UNITS)
     if b"0" not in shape:
         return False
-    if b"0x" in data or b"]:" in data or b"tmp/" in data or b"Temp\\" in data or b"B/s" in data or b"it/s" in data:
-        return True
-    if b"[ref=s" in data or b" uid=" in data or b"req-" in data or b"req_" in data or b"resp-" in data:
-        return True
-    if b"resp_" in data or b"trace-" in data or b"trace_" in data or b"<!--" in data:
+    if _holds_sign(text):
         return True
     noisy = b"0s" in shape or b"0 s" in shape or b"0:00:00" in shape or b"0000000000" in shape
     if noisy and _NOISY_NUMBER.search(text) is not None:
@@ -283,6 +280,15 @@ def _may_hold_noise(text: str) -> bool:
         return True
     shape = data.translate(_NAME_ENDS)
     return bool([one for one in _NUMBERS_AFTER_NAME if one in shape and _follows_name(data, shape, one)])
+
+
+def _holds_sign(text: str) -> bool:
+    """Whether a text holds a part of a form that is known by more than its digits."""
+    if "0x" in text or "]:" in text or "tmp/" in text or "Temp\\" in text or "B/s" in text or "it/s" in text:
+        return True
+    if "[ref=s" in text or " uid=" in text or "req-" in text or "req_" in text or "resp-" in text:
+        return True
+    return "resp_" in text or "trace-" in text or "trace_" in text or "<!--" in text
 
 
 def _follows_name(data: bytes, shape: bytes, number: bytes) -> bool:
@@ -299,13 +305,7 @@ def _may_hold_noise_in_any_script(text: str) -> bool:
     """As ``_may_hold_noise``, where a digit or a letter may be any that Unicode takes for one."""
     if _HAS_DIGIT.search(text) is None:
         return False
-    if "0x" in text or "]:" in text or "tmp/" in text or "Temp\\" in text or "B/s" in text or "it/s" in text:
-        return True
-    if "[ref=s" in text or " uid=" in text or "req-" in text or "req_" in text or "resp-" in text:
-        return True
-    if "resp_" in text or "trace-" in text or "trace_" in text or "<!--" in text:
-        return True
-    if _NOISY_NUMBER.search(text) is not None or _LONG_ID.search(text) is not None:
+    if _holds_sign(text) or _NOISY_NUMBER.search(text) is not None or _LONG_ID.search(text) is not None:
         return True
     for number in _NUMBER_AFTER_WORD.finditer(text):
         if _NAMES_NUMBER.search(text, max(0, number.start() - _MAX_NAME_CHARS), number.end()) is not None:
