@@ -434,11 +434,12 @@ def ends_in_error(result: str) -> bool:
 
 _END_CHARS: Final = 1_000
 _REPORTED: Final = re.compile(
-    rf"^(?:E\s{{1,9}})?\W{{0,9}}(?:[\w.]{{0,60}}(?:error|exception)|{ERROR_WORDS})\s?[:：!]|\bERR!"
-    r"|\berror(?: [A-Z]{1,6}\d{1,6}|\[\w{1,12}\]):|\bError [1-9]\d{0,3}$|^\W{0,9}(?-i:FAILED|FAIL)\b"
-    r"|(?<![\d.,])[1-9]\d{0,5} (?:\w{1,12} )?(?:failed|failures|errors|(?:failure|error)(?! [a-z]))\b"
-    r"(?! (?:fixed|corrected))"
-    r"|\b(?:failed|failures|errors)[:=] ?[1-9]|\bexit(?:ed)?(?: with)? (?:code|status):? [1-9]",
+    # where a line begins, where a word does, and a number of failures
+    rf"^(?:(?:E\s{{1,9}})?\W{{0,9}}(?:[\w.]{{0,60}}(?:error|exception)|{ERROR_WORDS})\s?[:：!]|\W{{0,9}}(?-i:FAILED|FAIL)\b)"
+    r"|\b(?:ERR!|error(?: [A-Z]{1,6}\d{1,6}|\[\w{1,12}\]):|Error [1-9]\d{0,3}$|(?:failed|failures|errors)[:=] ?[1-9]"
+    r"|exit(?:ed)?(?: with)? (?:code|status):? [1-9])"
+    r"|[1-9](?<![\d.,].)\d{0,5} (?:\w{1,12} )?(?:failed|failures|errors|(?:failure|error)(?! [a-z]))\b"
+    r"(?! (?:fixed|corrected))",
     re.IGNORECASE | re.MULTILINE,
 )
 _COMPLAINT_CHARS: Final = 160
