@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from trajectory_guard.core.listings import _may_hold_decimal
-from trajectory_guard.core.masking import _TRACEBACK, has_traceback, is_volatile_key, mask_noise, mask_text, masked_hash
+from trajectory_guard.core.masking import is_volatile_key, mask_noise, mask_text, masked_hash
 from trajectory_guard.core.outcome import (
     _REFUSAL,
     error_signature,
@@ -19,6 +19,7 @@ from trajectory_guard.core.outcome import (
     looks_like_error,
 )
 from trajectory_guard.core.result_text import DECIMAL
+from trajectory_guard.core.text import _TRACEBACK, has_traceback
 from trajectory_guard.core.transient import _TRANSIENT_WORDS, is_transient
 from trajectory_guard.core.wordlists import ascii_beginnings, runs
 

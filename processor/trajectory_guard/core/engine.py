@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core import policy as ladder_policy
-from trajectory_guard.core.call_counters import without_counters
 from trajectory_guard.core.certificates import Certificate, certify
 from trajectory_guard.core.detectors import REGISTRY, REPORTED, DetectionResult, Detector, DetectorSettings, weights
 from trajectory_guard.core.detectors.base import TYPE_IV, signs_of
@@ -14,7 +13,6 @@ from trajectory_guard.core.envelope import readable
 from trajectory_guard.core.fingerprints import Symbol, id_symbol
 from trajectory_guard.core.history import amounts
 from trajectory_guard.core.interventions import Spent, brought, nudge_text, reason_text
-from trajectory_guard.core.learned_frames import without_learned_frame
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.policy import Decision, Level, Scorer
 from trajectory_guard.core.reading import Reader
@@ -31,6 +29,7 @@ from trajectory_guard.core.steps import (
     weakest,
     with_known_times,
 )
+from trajectory_guard.core.surroundings import without_surroundings
 from trajectory_guard.core.text_bounds import within_limit
 from trajectory_guard.core.tools import is_status_lookup
 from trajectory_guard.core.tracking import model_calls, scope
@@ -206,10 +205,7 @@ class Engine:
         newest = run.batch_label if run is not None else None
         if run is None or (newest and step.batch and step.batch < newest and scope.is_restart(run, step.batch)):
             run = Run(label, state.capacity, self._detectors(), scope.superstep(step.batch))  # not yet in the state
-        step, frame = without_learned_frame(step, state.frame, state.index, run.knows_call)
-        if frame.known:
-            step = readable(step)
-        step, counters = without_counters(step, state.counters, state.index, run.knows_call)
+        step, around = without_surroundings(step, state.around, state.index, run.knows_call)
         before, relay, visit = Before(state, run), state.relay, state.visit
         lap = ended = None
         try:
@@ -226,7 +222,7 @@ class Engine:
             before.restore()
             raise
         self._remember(state, evaluated, key)
-        state.visit, state.relay, state.counters, state.frame = visit, relay, counters, frame
+        state.visit, state.relay, state.around = visit, relay, around
         if lap is None or ended is None:
             return evaluated[3]
         self._count(state, lap, ended.first)

@@ -9,8 +9,8 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.essentials import with_essential_args
-from trajectory_guard.core.frames import without_structure
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, checksum, digest64, object_in, sorted_bytes, text_bytes
+from trajectory_guard.core.frames import without_structure
 from trajectory_guard.core.masking import is_volatile_key, mask_noise, result_hash
 from trajectory_guard.core.steps import ERROR, SUCCESS, StepRecord
 from trajectory_guard.core.text_bounds import (

@@ -21,10 +21,13 @@ _FIELD: Final = re.compile(r"[^\w\n]{0,3}([^\W\d][\w .-]{0,30}?)\s{0,2}[:=]\s{0,
 _RULE: Final = re.compile(r"\s{0,3}([-=*_~─━═])\1{2,119}\s{0,3}")
 _SAYS_NOTHING: Final = re.compile(
     r"(?:tool|function|command)?[_ -]?(?:name|type|role|version|format|encoding|charset|mime[_-]?type)"
-    r"|tool|function|role|source|server|node|host|(?:tool[_ -]?)?call[_ -]?id|id|exit[_ -]?(?:code|status)|content[_ -](?:type|length)",
+    r"|tool|function|role|source|server|node|host|(?:tool[_ -]?)?call[_ -]?id|id"
+    r"|exit[_ -]?(?:code|status)|content[_ -](?:type|length)",
     re.IGNORECASE,
 )
-_WELL: Final = frozenset(("", "0", "200", "ok", "success", "succeeded", "successful", "true", "completed", "done", "none", "null"))
+_WELL: Final = frozenset(
+    ("", "0", "200", "ok", "success", "succeeded", "successful", "true", "completed", "done", "none", "null")
+)
 _OF_FAILURE: Final = re.compile(r"(?:is_?)?(?:error|failed|truncated)s?", re.IGNORECASE)
 _NOT: Final = frozenset(("", "0", "false", "no", "none", "null", "[]"))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.envelope import with_result
@@ -17,22 +18,25 @@ from trajectory_guard.core.error_text import begins_as_error
 from trajectory_guard.core.fingerprints import checksum
 from trajectory_guard.core.masking import is_volatile_key, noise_spans
 from trajectory_guard.core.pending import is_pending
+from trajectory_guard.core.plain import from_text, to_text
 from trajectory_guard.core.result_text import may_acknowledge
 from trajectory_guard.core.steps import DENIED, ERROR, StepRecord
 from trajectory_guard.core.text import text_of
 from trajectory_guard.core.text_bounds import MAX_UNDERSTOOD_CHARS
 from trajectory_guard.core.tools import is_lookup
 
-_CHARS: Final = 480
-_MAX_TOKENS: Final = 96
+_CHARS: Final = 400
+_MAX_TOKENS: Final = 72
+"""Characters and tokens at each end of an answer among which a frame is looked for."""
 _ANSWERS: Final = 4
+"""Answers that a frame has to be around before it is taken for one, and that a template of one tool is around."""
 _ANSWERS_OF_ONE_TOOL: Final = 6
 _ANSWERS_BEFORE_FAILURES: Final = 2
-"""Answers that a frame has to be around before it is taken for one."""
 _TOOLS: Final = 2
 _CALLS: Final = 3
 """Tools, or calls that differ in more than figures, whose answers it has to be around."""
-_BODIES: Final = 2
+_DIFFERENT: Final = 2
+"""Answers within it that differ: else it may be the answer."""
 _LEAST_ID: Final = 4
 _LEAST_STAMP: Final = 10
 _MAX_DIGITS: Final = 18
@@ -40,17 +44,20 @@ _TOKEN: Final = re.compile(r"\n\s*|[^\S\n]+|[A-Za-z0-9+/]{12,128}|[^\W_]+|_|[^\w
 _DIGITS: Final = re.compile(r"\d+")
 _TOOL: Final = "\0"
 _NOISE: Final = "\1"
+_SLOT: Final = Struct("<BQIq")
+_MAX_STEP: Final = (1 << 32) - 1
 
-WORD, CODE, FIGURE, COUNT, ID, LASTED = range(6)
+WORD, CODE, FIGURE, COUNT, ID, LASTED, NOISE = range(7)
 
 
 class Slot(NamedTuple):
     """One place of a frame.
 
     Fields:
-        kind: ``WORD``, ``CODE`` (with digits), ``FIGURE`` (these stay as they are), ``COUNT`` (a figure that moves evenly with the calls), ``ID``
-            (new each time), ``LASTED`` (a figure that its name says to be noise).
-        value: checksum of the newest token there, or its figure; at: of which step.
+        kind: ``WORD``, ``CODE`` (with digits) and ``FIGURE`` stay as they are; ``COUNT`` is a figure that moves evenly
+            with the calls, ``ID`` is new each time, ``LASTED`` is a figure that its name says to be noise, and
+            ``NOISE`` is what the masks know.
+        value: checksum of the newest token there, or its figure; at: index of its step.
         pace: by how much a ``COUNT`` moves with each call.
     """
 
@@ -59,28 +66,26 @@ class Slot(NamedTuple):
     at: int
     pace: int = 0
 
-    @property
-    def moves(self) -> bool:
-        """Whether its token is another one in each answer."""
-        return self.kind >= COUNT or (self.kind == WORD and self.value == _NOISE_SUM)
+
+Slots = Sequence[Slot]
 
 
 class Frame(NamedTuple):
     """The frame of a trajectory, as far as it is known.
 
     Fields:
-        head: the places before the answer, from the first one on; foot: those behind it, from the last one on.
+        head: the places before the answer, from the first one on, packed; foot: those behind it, from the last one on.
         answers: number of answers that it has been around.
-        tools: checksums of the first two tools; calls: of the first three calls, figures aside; bodies: of the first
+        tools: checksums of the first two tools; calls: of the first three calls, figures aside; different: of the first
             two answers without the frame.
     """
 
-    head: tuple[Slot, ...] = ()
-    foot: tuple[Slot, ...] = ()
+    head: bytes = b""
+    foot: bytes = b""
     answers: int = 0
     tools: tuple[int, ...] = ()
     calls: tuple[int, ...] = ()
-    bodies: tuple[int, ...] = ()
+    different: tuple[int, ...] = ()
 
     @property
     def dead(self) -> bool:
@@ -88,54 +93,63 @@ class Frame(NamedTuple):
         return self.answers > 1 and not self.head and not self.foot
 
     @property
-    def known(self) -> bool:
-        """Whether it has been around enough different answers."""
-        least = _ANSWERS if self.of_several_tools else _ANSWERS_OF_ONE_TOOL
-        differs = self.of_several_tools or len(self.calls) == _CALLS
-        return self.answers >= least and differs and len(self.bodies) == _BODIES
-
-    @property
     def of_several_tools(self) -> bool:
         """Whether it is around the answers of more than one tool, so that it is no template of one."""
         return len(self.tools) == _TOOLS
 
-    def after(self, step: StepRecord, kept: tuple[list[Slot], list[Slot]], answer: str, *, failed: bool) -> Frame:
+    @property
+    def known(self) -> bool:
+        """Whether it has been around enough different answers."""
+        least = _ANSWERS if self.of_several_tools else _ANSWERS_OF_ONE_TOOL
+        differs = self.of_several_tools or len(self.calls) == _CALLS
+        return self.answers >= least and differs and len(self.different) == _DIFFERENT
+
+    def after(self, step: StepRecord, head: Slots, foot: Slots, answer: str) -> Frame:
         """The frame after the next answer.
 
         Parameters:
-            kept: what this answer has of it. A failure may come with another one, so it takes nothing from it.
-            answer: its result without the frame.
+            head, foot: the places that this answer has as well; answer: its result without the frame.
         """
-        head, foot = map(tuple, kept)
-        if failed:
+        moves = any(slot.kind >= COUNT for slot in (*head, *foot))
+        if _is_failure(step):  # it may come with another frame, so it takes nothing from this one
             return self._replace(
-                head=head + self.head[len(head) :],
-                foot=foot + self.foot[len(foot) :],
-                answers=self.answers + any(slot.moves for slot in (*head, *foot)),
+                head=_packed(head) + self.head[len(head) * _SLOT.size :],
+                foot=_packed(foot) + self.foot[len(foot) * _SLOT.size :],
+                answers=self.answers + moves,
             )
-        calls = (*self.calls, checksum(f"{step.tool_name} {_DIGITS.sub('', text_of(step.args))}"))
-        bodies = (*self.bodies, checksum(answer)) if self.answers and answer else self.bodies
+        if not moves and self.answers >= _ANSWERS_OF_ONE_TOOL:
+            return Frame(answers=self.answers)
+        call = checksum(f"{step.tool_name} {_DIGITS.sub('', text_of(step.args))}")
+        different = (*self.different, checksum(answer)) if self.answers and answer else self.different
         return Frame(
-            head,
-            foot,
+            _packed(head),
+            _packed(foot),
             self.answers + 1,
             tuple(dict.fromkeys((*self.tools, checksum(step.tool_name))))[:_TOOLS],
-            tuple(dict.fromkeys(calls))[:_CALLS],
-            tuple(dict.fromkeys(bodies))[:_BODIES],
+            tuple(dict.fromkeys((*self.calls, call)))[:_CALLS],
+            tuple(dict.fromkeys(different))[:_DIFFERENT],
         )
 
     def to_plain(self) -> list[Any]:
         """The frame as JSON values."""
-        return [list(map(list, self.head)), list(map(list, self.foot)), *self[2:]]
+        return [to_text(self.head), to_text(self.foot), *self[2:]]
 
     @classmethod
     def from_plain(cls, plain: list[Any]) -> Frame:
         """Restore ``to_plain``."""
         head, foot, answers, *seen = plain
-        return cls(tuple([Slot(*one) for one in head]), tuple([Slot(*one) for one in foot]), answers, *map(tuple, seen))
+        return cls(from_text(head), from_text(foot), answers, *map(tuple, seen))
 
 
 NO_FRAME: Final = Frame()
+
+
+def _packed(slots: Slots) -> bytes:
+    return b"".join([_SLOT.pack(*slot) for slot in slots])
+
+
+def _is_failure(step: StepRecord) -> bool:
+    return step.outcome_type in (ERROR, DENIED)
 
 
 class _Token(NamedTuple):
@@ -165,28 +179,25 @@ def without_learned_frame(
         return step, frame
     if result[:1] in ("{", "[") and result.rstrip()[-1:] in ("}", "]"):
         return step, frame  # an object: its members are told by their names
-    failed = step.outcome_type in (ERROR, DENIED)
-    if failed and frame.answers < _ANSWERS_BEFORE_FAILURES:
+    if _is_failure(step) and frame.answers < _ANSWERS_BEFORE_FAILURES:
         return step, frame  # errors of one kind have a template of their own
-    head, foot = _first_tokens(result, step.tool_name), _last_tokens(result, step.tool_name)
-    if frame.answers == 0:
-        kept = [_slot(one.text, at) for one in head], [_slot(one.text, at) for one in foot]
-    else:
-        kept = _merged(frame.head, head, at, ahead=True), _merged(frame.foot, foot, at, ahead=False)
-    kinds = {slot.kind for slot in (*kept[0], *kept[1])}
-    answer = _between(
-        result, head[: len(kept[0])], foot[: len(kept[1])], whole_lines=not (frame.of_several_tools or ID in kinds)
-    )
-    frame = frame.after(step, kept, answer, failed=failed)
-    moves = any(slot.moves for slot in (*kept[0], *kept[1])) if frame.of_several_tools else not kinds.isdisjoint((COUNT, ID))
-    if answer in ("", result) or not moves or not frame.known:
+    first, last = _first_tokens(result, step.tool_name), _last_tokens(result, step.tool_name)
+    head, foot = _merged(frame, frame.head, first, at, ahead=True), _merged(frame, frame.foot, last, at, ahead=False)
+    kinds = {slot.kind for slot in (*head, *foot)}
+    by_line = not (frame.of_several_tools or ID in kinds)
+    answer = _between(result, first[: len(head)], last[: len(foot)], by_line=by_line)
+    frame = frame.after(step, head, foot, answer)
+    tells = (COUNT, ID, LASTED, NOISE) if frame.of_several_tools else (COUNT, ID)
+    if answer in ("", result) or kinds.isdisjoint(tells) or not frame.known:
         return step, frame
-    if not frame.of_several_tools and may_acknowledge(answer) and not is_lookup(step.tool_name) and is_known(step):
+    may_count_work = kinds.isdisjoint((ID, NOISE)) or not frame.of_several_tools
+    if may_count_work and may_acknowledge(answer) and not is_lookup(step.tool_name) and is_known(step):
         return step, frame  # the next entry of many is acknowledged as the one before it
     return with_result(step, answer), frame
 
 
 def _first_tokens(text: str, tool: str) -> list[_Token]:
+    """The first tokens of a text."""
     return _split(text[:_CHARS], tool)[:_MAX_TOKENS]
 
 
@@ -198,6 +209,7 @@ def _last_tokens(text: str, tool: str) -> list[_Token]:
 
 
 def _split(text: str, tool: str) -> list[_Token]:
+    """The tokens of a text: words, signs and spaces, and what the masks know and the name of the tool as one each."""
     spans = [(start, end, _NOISE) for start, end in noise_spans(text)]
     at = text.find(tool) if tool else -1
     while at >= 0 and len(spans) < _MAX_TOKENS:
@@ -218,31 +230,33 @@ def _slot(token: str, at: int) -> Slot:
     if token.isascii() and token.isdigit() and len(token) <= _MAX_DIGITS:
         return Slot(FIGURE, int(token), at)
     is_code = len(token) >= _LEAST_ID and _DIGITS.search(token) is not None
-    return Slot(CODE if is_code else WORD, checksum(token.strip(" \t") or token[:1]), at)
+    kind = NOISE if token == _NOISE else CODE if is_code else WORD
+    return Slot(kind, checksum(token.strip(" \t") or token[:1]), at)
 
 
-_NOISE_SUM: Final = checksum(_NOISE)
-
-
-_NAME_TOKENS: Final = 6
-_UNIT_TOKENS: Final = 3
-
-
-def _merged(slots: Sequence[Slot], tokens: Sequence[_Token], at: int, *, ahead: bool) -> list[Slot]:
+def _merged(frame: Frame, packed: bytes, tokens: Sequence[_Token], step: int, *, ahead: bool) -> list[Slot]:
     """The places of a frame that an answer has as well, from the outside inwards.
 
     Parameters:
+        packed: those of its head or foot.
         ahead: the tokens are in the order of the text, and not from its end.
     """
+    at = min(step, _MAX_STEP)
+    if frame.answers == 0:
+        return [_slot(one.text, at) for one in tokens]
     kept: list[Slot] = []
     outside, inside = (_NAME_TOKENS, _UNIT_TOKENS) if ahead else (_UNIT_TOKENS, _NAME_TOKENS)
-    for place, (slot, token) in enumerate(zip(slots, tokens)):
+    for place, (slot, token) in enumerate(zip(_SLOT.iter_unpack(packed), tokens, strict=False)):
         around = tokens[max(0, place - outside) : place + inside + 1]
-        merged = _next(slot, token.text, at, around)
+        merged = _next(Slot(*slot), token.text, at, around)
         if merged is None:
             break
         kept.append(merged)
     return kept
+
+
+_NAME_TOKENS: Final = 6
+_UNIT_TOKENS: Final = 3
 
 
 def _next(slot: Slot, token: str, at: int, around: Sequence[_Token]) -> Slot | None:
@@ -278,11 +292,13 @@ def _is_named_noise(around: Sequence[_Token]) -> bool:
 _NAMES_NOISE: Final = re.compile(r"\A(?:dur|thread|node|worker|memory)\Z|nanos\Z", re.IGNORECASE)
 
 
-def _between(text: str, head: Sequence[_Token], foot: Sequence[_Token], *, whole_lines: bool) -> str:
-    """The text between the tokens of a frame, which ends beside a word, but not within one; ``text`` itself if the frame
-    says something, and empty if it leaves nothing.
+def _between(text: str, head: Sequence[_Token], foot: Sequence[_Token], *, by_line: bool) -> str:
+    """The text between the tokens of a frame; ``text`` itself if the frame says something, empty if it leaves nothing.
+
+    Parameters:
+        by_line: the frame ends at the break of a line, and not already beside a word.
     """
-    if whole_lines:
+    if by_line:
         start = next((one.end for one in reversed(head) if one.text[:1] == "\n"), 0)
         end = next((one.start for one in reversed(foot) if one.text[:1] == "\n"), len(text))
     else:

@@ -195,7 +195,7 @@ def volatile_parts(text: str) -> list[str]:
     ['31s']
     """
     text = _with_single_spaces(text)
-    return [match[0] for match in _NOISE.finditer(text)] if _may_hold_noise(text) else []
+    return [text[start:end] for start, end in noise_spans(text)]
 
 
 def noise_spans(text: str) -> list[tuple[int, int]]:
@@ -398,20 +398,6 @@ def mask_value(value: Any, depth: int = 0, mask: Callable[[str], str] = mask_noi
 
 _FIRST_EPOCH: Final = 1_500_000_000
 _WHOLE_EPOCH: Final = re.compile(_EPOCH)
-
-
-def has_traceback(text: str) -> bool:
-    """Whether a text holds a traceback, or the report of a failed test.
-
-    Quick looks spare most answers a search that costs as much as masking them.
-    """
-    may = ", in " in text or "Traceback " in text or "E   " in text
-    return (may or ("at " in text and _PLACE.search(text) is not None)) and _TRACEBACK.search(text) is not None
-
-
-_TRACEBACK: Final = re.compile(r"(?m)\bline \d+, in \b|^Traceback |^E   |^\s{0,8}at [^\s(]{1,200}\([^\s:]{1,200}:\d+\)")
-_PLACE: Final = re.compile(r":\d+\)")
-"""The end of a line of a stack trace."""
 
 
 def masked_hash(result: str, *, error: bool = False) -> bytes:

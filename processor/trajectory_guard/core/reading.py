@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from itertools import islice
 from typing import Any, Final
 
@@ -33,6 +32,7 @@ from trajectory_guard.core.run import NO_FAILURE, Run
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS, StepRecord, is_refused_by_guard
+from trajectory_guard.core.text import is_numbered
 from trajectory_guard.core.tools import (
     MAX_COUNT_CHARS,
     changes_database,
@@ -63,6 +63,7 @@ from trajectory_guard.core.written import figures_of, handed_over, was_written, 
 _KEPT_FIGURES: Final = 64
 _ANSWER_WORDS: Final = 3  # less than a short sentence is a value, or the prompt of a terminal
 _LAP_OF_MEASURES: Final = 8
+_BETWEEN_DRAWS: Final = 2
 
 
 class Reader:
@@ -302,7 +303,7 @@ class Reader:
             surplus = run.history.surplus_of(before, seen.copy_of)
             seen.repeats += surplus
             seen.is_surplus = surplus > 0 and seen.copy_of >= 0
-        if _is_ahead_of_work(run, seen, before):
+        if run.is_ahead_of_work(seen, before):
             previous, seen.in_a_row = before[1], False
         seen.new_calls_since_repeat, seen.new_work_since_repeat = run.last_new_call > previous, run.last_work > previous
         seen.acted_since_repeat, seen.entered_since_repeat = run.last_act > previous, run.last_record > previous
@@ -468,7 +469,7 @@ def _inquire(run: Run, seen: Observation) -> None:
         advances = run.advance.update(seen.tool, asked, seen.step.result or "", failed=failed)
         seen.advances = 0 if failed else advances
         seen.same_pages = run.advance.pages
-        seen.counts_up = advances >= ADVANCES and any(_COUNTER.match(value) for value in seen.values)
+        seen.counts_up = advances >= ADVANCES and any(map(is_numbered, seen.values))
         handed = handed_over(seen, asked)
         seen.writes = bool(handed)
         seen.asks_anew = inquiry.update(
@@ -487,10 +488,6 @@ def _inquire(run: Run, seen: Observation) -> None:
     seen.has_found = inquiry.has_found(seen.tool)
 
 
-_COUNTER: Final = re.compile(r"\s{0,9}(?:[^\W\d_]{1,40} \d{1,4}|\d{1,4} [^\W\d_]{1,40})\s{0,9}\Z")
-"""A word and a number: ``day 7``."""
-
-
 def _answer(seen: Observation) -> str:
     """The result of an unproductive call without the words of its request; empty if that is unknown."""
     result, empty = seen.step.result, seen.outcome == EMPTY
@@ -500,19 +497,3 @@ def _answer(seen: Observation) -> str:
         return (seen.listed or seen.result).hex()
     answer = answer_form(result, seen.values, error=False, scores=True)
     return answer if len(set(answer.split())) >= _ANSWER_WORDS or width(answer) > len(answer) else ""
-
-
-def _is_ahead_of_work(run: Run, seen: Observation, before: Sequence[int]) -> bool:
-    """Whether a look follows an equal one because that was behind a piece of work, and this one is ahead of the next.
-
-    Parameters:
-        before: indices of the equal looks before it, newest first.
-    """
-    if len(before) <= _LOOKS_OF_WORK or seen.index - before[0] != before[1] - before[2]:
-        return False
-    done = max(run.last_work, run.last_act) if seen.in_a_row else run.last_record
-    return before[1] < done < before[0]
-
-
-_LOOKS_OF_WORK: Final = 2
-_BETWEEN_DRAWS: Final = 2

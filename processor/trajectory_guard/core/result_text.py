@@ -424,18 +424,6 @@ def carries_content(args: Any) -> bool:
     return sum(len(head.split()) for head in heads) >= _CONTENT_WORDS or sum(map(_wide, heads)) >= _CONTENT_WIDE
 
 
-def enters_text(args: Any) -> bool:
-    """Whether a request enters a text somewhere, as into a field of a form.
-
-    >>> enters_text({"ref": "e7", "text": "Ada"}), enters_text({"ref": "e7"})
-    (True, False)
-    """
-    return isinstance(args, dict) and any(type(args.get(key)) is str and args[key] for key in _ENTERED)
-
-
-_ENTERED: Final = ("text", "value", "content", "input")
-
-
 def _is_place(value: dict[str, Any] | list[Any]) -> bool:
     """Whether a value in a request is a point of up to three numbers, as of a click."""
     numbers = value.values() if isinstance(value, dict) else value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.detectors.base import Detector
@@ -17,8 +18,9 @@ from trajectory_guard.core.listings import LINE_BYTES
 from trajectory_guard.core.observation import Observation, SameResultRun, call_symbol
 from trajectory_guard.core.plain import from_text, to_text
 from trajectory_guard.core.policy import Ladder, RunScore
-from trajectory_guard.core.result_text import carries_content, enters_text
+from trajectory_guard.core.result_text import carries_content
 from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.tools import enters_text
 
 MAX_AGENTS: Final = 8
 NO_FAILURE: Final = -1
@@ -98,7 +100,8 @@ class Run:
         agent_progress: the same by agent; agents: names of the agents that acted last (up to four).
         last_new_call: index of the newest call that had not been made before.
         last_work: index of the newest such call that handed over content or brought something new, -1 before the first.
-        last_act: of the newest one that succeeded in something else than a look or an action on a view, or ended a record.
+        last_act: of the newest one that succeeded in something else than a look or an action on a view, or completed a
+            record.
         last_record: of the newest one that entered a text, as at least two before it had done; entries: number of those
             since the last known call.
         last_timed: index of the newest answer that equals an earlier one but for a duration, -1 before the first.
@@ -294,6 +297,17 @@ class Run:
         if seen.acts or self.entries >= _ENTRIES:
             self.last_act = self.index
 
+    def is_ahead_of_work(self, seen: Observation, before: Sequence[int]) -> bool:
+        """Whether a look follows an equal one because that was behind a piece of work, and this is ahead of the next.
+
+        Parameters:
+            before: indices of the equal looks before it, newest first.
+        """
+        if len(before) <= _LOOKS_OF_WORK or seen.index - before[0] != before[1] - before[2]:
+            return False
+        done = max(self.last_work, self.last_act) if seen.in_a_row else self.last_record
+        return before[1] < done < before[0]
+
     def remember(self, seen: Observation, place: int) -> None:
         """Add an evaluated step to the history; ``place`` is its index in the trajectory."""
         step = seen.step
@@ -434,11 +448,13 @@ class Run:
         return run
 
 
+_LOOKS_OF_WORK: Final = 2
 _ENTRIES: Final = 3
 """New texts in a row that make up a record: fewer are the words that a page may have refused before."""
 _PLAIN: Final = (
     "label", "index", "last_progress", "last_new_call", "last_stated_wait", "last_waiting", "last_timed", "last_work",
-    "last_act", "last_record", "entries", "old_states_in_a_row", "failure", "dismissed", "pause_s", "batch_label", "first_superstep", "last_end",
+    "last_act", "last_record", "entries", "old_states_in_a_row", "failure", "dismissed", "pause_s", "batch_label",
+    "first_superstep", "last_end",
     "rhythm_s", "trace_id", "boundary", "episode_start_s", "gated", "stoppable",
 )  # fmt: skip
 """The fields that are saved as they are."""

@@ -16,19 +16,18 @@ from typing import Any, Final
 
 import orjson
 
-from trajectory_guard.core.call_counters import Counter, Counters
 from trajectory_guard.core.delivery import says_more
 from trajectory_guard.core.detectors.base import Detector
 from trajectory_guard.core.fingerprints import digest64, parse_json
 from trajectory_guard.core.history import Ring
 from trajectory_guard.core.inquiry import Advance, Inquiry
-from trajectory_guard.core.learned_frames import NO_FRAME, Frame
 from trajectory_guard.core.observation import Observation, SameResultRun
 from trajectory_guard.core.plain import fields_of, from_text, to_text
 from trajectory_guard.core.policy import Ladder, RunScore
 from trajectory_guard.core.result_text import is_brief
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.steps import Delivered, StepRecord
+from trajectory_guard.core.surroundings import NO_SURROUNDINGS, Surroundings
 from trajectory_guard.core.tools import is_communication, is_handoff, is_thinking, receiver_of
 from trajectory_guard.core.tracking import model_calls
 from trajectory_guard.core.tracking.scope import graph_instance
@@ -74,13 +73,12 @@ class TrajectoryState:
             more than new words; -1 before it.
         worked_at: index of the newest step since the first hand-over that brought something new, other than by handing
             over; -1 before it. work: digests of the newest such calls with their results, those of all runs.
-        counters: lines of results that may count the calls (``core.call_counters``).
-        frame: what stands around all results (``core.learned_frames``).
+        around: what stands around all results.
         handed_words: checksums of what the arguments of hand-offs have said (``core.delivery.says_more``).
     """
 
     __slots__ = (
-        "capacity", "counters", "current", "denied", "episodes", "evicted_runs", "frame", "handed_at", "handed_words", "idle_at",
+        "around", "capacity", "current", "denied", "episodes", "evicted_runs", "handed_at", "handed_words", "idle_at",
         "index", "model_calls", "noise", "nudges", "recoveries", "relay", "restarts", "runs", "spoke_at", "step_ids",
         "trajectory_id", "turns", "twice", "visit", "work", "worked_at",
     )  # fmt: skip
@@ -102,8 +100,7 @@ class TrajectoryState:
         self.worked_at = self.handed_at = self.idle_at = self.spoke_at = -1
         self.work: tuple[str, ...] = ()
         self.handed_words: tuple[int, ...] = ()
-        self.counters: Counters = ()
-        self.frame = NO_FRAME
+        self.around = NO_SURROUNDINGS
         self.twice = False
 
     @property
@@ -188,8 +185,7 @@ class TrajectoryState:
             self.step_ids.append(newer.step_ids[at])
         self.work = (*[one for one in self.work if one not in newer.work], *newer.work)[-_MAX_WORK:]
         self.twice, self.handed_words = self.twice or newer.twice, newer.handed_words or self.handed_words
-        self.counters = newer.counters or self.counters
-        self.frame = newer.frame if newer.frame != NO_FRAME else self.frame
+        self.around = self.around.and_then(newer.around)
         for name in ("handed_at", "idle_at", "spoke_at", "worked_at"):
             if getattr(newer, name) >= 0:
                 setattr(self, name, self.index + getattr(newer, name))
@@ -288,10 +284,8 @@ class TrajectoryState:
             plain["handed"] = [self.worked_at, self.handed_at, *self.work]
         if self.handed_words:
             plain["handed_words"] = list(self.handed_words)
-        if self.counters:
-            plain["counters"] = [tuple(one) for one in self.counters]
-        if self.frame != NO_FRAME:
-            plain["frame"] = self.frame.to_plain()
+        if self.around != NO_SURROUNDINGS:
+            plain["around"] = self.around.to_plain()
         if self.idle_at >= 0:
             plain["idle"] = self.idle_at
         if self.spoke_at >= 0:
@@ -343,19 +337,13 @@ class TrajectoryState:
         state.work = tuple(work)
         state.idle_at, state.spoke_at = plain.get("idle", -1), plain.get("spoke", -1)
         state.twice, state.handed_words = plain.get("twice", False), tuple(plain.get("handed_words", ()))
-        state.counters = tuple([Counter(*map(_as_kept, one)) for one in plain.get("counters", ())])
-        state.frame = Frame.from_plain(plain["frame"]) if "frame" in plain else NO_FRAME
+        state.around = Surroundings.from_plain(plain["around"]) if "around" in plain else NO_SURROUNDINGS
         if plain["visit"] is not None:
             state.visit = Visit.from_plain(plain["visit"])
         if plain["relay"] is not None:
             state.relay = Run.from_plain(plain["relay"], relay_detectors())
         state.model_calls = {label: model_calls.from_plain(one) for label, one in plain.get("model_calls", ())}
         return state
-
-
-def _as_kept(value: Any) -> Any:
-    """A value of a named tuple as it was before it was written: its lists were tuples."""
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _checksum(body: bytes) -> str:

@@ -177,3 +177,29 @@ def shared_start(parts: Sequence[object], others: Sequence[object]) -> int:
     """Number of parts (of texts: characters) in which both begin alike."""
     pairs = zip(parts, others, strict=False)
     return next((at for at, (one, two) in enumerate(pairs) if one != two), min(len(parts), len(others)))
+
+
+def has_traceback(text: str) -> bool:
+    """Whether a text holds a traceback, or the report of a failed test.
+
+    Quick looks spare most answers a search that costs as much as masking them.
+    """
+    may = ", in " in text or "Traceback " in text or "E   " in text
+    return (may or ("at " in text and _PLACE.search(text) is not None)) and _TRACEBACK.search(text) is not None
+
+
+_TRACEBACK: Final = re.compile(r"(?m)\bline \d+, in \b|^Traceback |^E   |^\s{0,8}at [^\s(]{1,200}\([^\s:]{1,200}:\d+\)")
+_PLACE: Final = re.compile(r":\d+\)")
+"""The end of a line of a stack trace."""
+
+
+def is_numbered(value: str) -> bool:
+    """Whether a value is a word and a number.
+
+    >>> is_numbered("day 7"), is_numbered("2 rows in stock"), is_numbered("seven")
+    (True, False, False)
+    """
+    return _NUMBERED.fullmatch(value) is not None
+
+
+_NUMBERED: Final = re.compile(r"\s{0,9}(?:[^\W\d_]{1,40} \d{1,4}|\d{1,4} [^\W\d_]{1,40})\s{0,9}")

@@ -455,3 +455,15 @@ def is_path(value: str) -> bool:
 
 
 _MAX_PATH_CHARS, _MAX_ENDING_CHARS = 512, 8
+
+
+def enters_text(args: Any) -> bool:
+    """Whether a request enters a text somewhere, as into a field of a form.
+
+    >>> enters_text({"ref": "e7", "text": "Ada"}), enters_text({"ref": "e7"})
+    (True, False)
+    """
+    return isinstance(args, dict) and any(type(args.get(key)) is str and args[key] for key in _ENTERED)
+
+
+_ENTERED: Final = ("text", "value", "content", "input")

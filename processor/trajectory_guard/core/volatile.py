@@ -19,13 +19,13 @@ from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, digest64, parse_
 from trajectory_guard.core.masking import (
     CAMEL,
     figures_in,
-    has_traceback,
     is_volatile_key,
     mask_noise,
     masked_hash,
     shares_done,
     unordered_hash,
 )
+from trajectory_guard.core.text import has_traceback
 from trajectory_guard.core.text_bounds import is_digest
 
 MAX_NOISE_PROFILES: Final = 8
