@@ -48,7 +48,7 @@ def calls_of_a_step(step_at: Callable[[int], StepRecord], length: int = 100, ste
     return calls_of(work) / steps
 
 
-@pytest.mark.parametrize(("step_at", "most"), [(shapes.healthy, 330), (shapes.repeated, 479), (shapes.reworded, 1_577)])
+@pytest.mark.parametrize(("step_at", "most"), [(shapes.healthy, 338), (shapes.repeated, 488), (shapes.reworded, 1_577)])
 def test_a_step_costs_no_more_calls_than_it_should(step_at: Callable[[int], StepRecord], most: float) -> None:
     assert calls_of_a_step(step_at) <= most
 
@@ -81,6 +81,8 @@ def test_addresses_are_those_of_the_full_search(text: str) -> None:
 def test_a_result_that_changed_is_searched_for_noise_once() -> None:
     class Noise:
         searched: ClassVar[list[str]] = []
+
+        finditer = _NOISE.finditer
 
         def sub(self, replacement: Callable[[Any], str], text: str) -> str:
             self.searched.append(text)

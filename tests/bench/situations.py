@@ -51,6 +51,7 @@ SETS: Final = (
     "thirtysecond",
     "thirtythird",
     "thirtyfourth",
+    "thirtyfifth",
     "attacked",
 )
 """See ``tests/data/README.md``: which of them the rules were tuned on."""

@@ -244,7 +244,7 @@ def adversarial(engine: Engine, *, turn_steps: int) -> TrajectoryState:
 
 @pytest.mark.slow
 def test_state_stays_small_over_thousands_of_adversarial_steps() -> None:
-    assert len(adversarial(Engine(), turn_steps=10_000).to_bytes()) < 18_944
+    assert len(adversarial(Engine(), turn_steps=10_000).to_bytes()) < 20_224
 
 
 @pytest.mark.slow
@@ -252,7 +252,7 @@ def test_each_of_a_bounded_number_of_runs_stays_small() -> None:
     state = adversarial(Engine(), turn_steps=50)
     assert len(state.runs) == MAX_RUNS
     assert state.evicted_runs > 0
-    assert max(len(state.to_bytes(label)) for label in state.runs) < 10_368
+    assert max(len(state.to_bytes(label)) for label in state.runs) < 11_648
 
 
 def test_a_plain_trajectory_saves_into_a_few_kilobytes() -> None:
@@ -261,7 +261,7 @@ def test_a_plain_trajectory_saves_into_a_few_kilobytes() -> None:
     for at in range(200):
         found = f"order of {'abcdefghij'[at % 10]}{'klmnopqrst'[at // 10 % 10]}"
         engine.observe(state, record("search", {"customer": "Zoë", "page": at}, found, t=float(at)))
-    assert len(state.to_bytes()) < 4_352
+    assert len(state.to_bytes()) < 4_400
 
 
 def test_verdicts_do_not_depend_on_other_trajectories_of_the_engine() -> None:

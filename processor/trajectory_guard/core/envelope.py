@@ -174,7 +174,8 @@ def readable(step: StepRecord) -> StepRecord:
     if result is None:
         return step
     plain = without_header(without_frame(result))
-    plain = without_structure(plain, step.tool_name)
+    if plain[:1] not in ("{", "["):
+        plain = without_structure(plain, step.tool_name)
     if plain[:1] == "{":
         plain = unwrapped(plain, step.args)
         if "tatus" in plain[:_EXCHANGE_CHARS]:

@@ -15,8 +15,8 @@ from trajectory_guard.core.similarity.keys import names_exchange
 _MAX_CHARS: Final = 8_192
 _MAX_DEPTH: Final = 4
 _MAX_FIELDS: Final = 12
-_TAG: Final = re.compile(r"\s*<([A-Za-z][\w:.-]{0,40})((?:\s[^<>]{1,200})?)>")
-_ATTRIBUTE: Final = re.compile(r"""\s*([\w:.-]{1,40})=(?:"([^"]{0,120})"|'([^']{0,120})')""")
+_TAG: Final = re.compile(r"\s{0,9}<(?!html\b)([A-Za-z][\w:.-]{0,40})((?:\s[^<>]{1,200})?)>", re.IGNORECASE)
+_ATTRIBUTE: Final = re.compile(r"""\s{0,9}([\w:.-]{1,40})=(?:"([^"]{0,120})"|'([^']{0,120})')""")
 _FIELD: Final = re.compile(r"[^\w\n]{0,3}([^\W\d][\w .-]{0,30}?)\s{0,2}[:=]\s{0,3}(\S[^\n]{0,120})?")
 _RULE: Final = re.compile(r"\s{0,3}([-=*_~─━═])\1{2,119}\s{0,3}")
 _SAYS_NOTHING: Final = re.compile(
@@ -26,7 +26,7 @@ _SAYS_NOTHING: Final = re.compile(
     re.IGNORECASE,
 )
 _WELL: Final = frozenset(
-    ("", "0", "200", "ok", "success", "succeeded", "successful", "true", "completed", "done", "none", "null")
+    ("0", "200", "ok", "success", "succeeded", "successful", "true", "completed", "done", "none", "null")
 )
 _OF_FAILURE: Final = re.compile(r"(?:is_?)?(?:error|failed|truncated)s?", re.IGNORECASE)
 _NOT: Final = frozenset(("", "0", "false", "no", "none", "null", "[]"))
@@ -88,7 +88,9 @@ def _inside(text: str, tool: str) -> str:
 
 def _in_element(text: str, tool: str) -> str:
     """The one element that says something, of those that a text consists of."""
-    said, rest = [], text.strip()
+    said: list[Field] = []
+    well: list[Field] = []
+    rest = text.strip()
     for _ in range(_MAX_FIELDS):
         if not rest:
             break
@@ -104,7 +106,10 @@ def _in_element(text: str, tool: str) -> str:
         part = Field(tag[1], rest[tag.end() : at])
         if not part.says_nothing(tool):
             said.append(part)
+        elif part.value.strip().casefold() in _WELL:
+            well.append(part)
         rest = rest[at + len(end) :].strip()
+    said = said or well[-1:]  # an answer may say no more than that
     return said[0].value.strip() if not rest and len(said) == 1 else text
 
 

@@ -26,7 +26,7 @@ from trajectory_guard.core.text_bounds import MAX_UNDERSTOOD_CHARS
 from trajectory_guard.core.tools import is_lookup
 
 _CHARS: Final = 400
-_MAX_TOKENS: Final = 72
+_MAX_TOKENS: Final = 56
 """Characters and tokens at each end of an answer among which a frame is looked for."""
 _ANSWERS: Final = 4
 """Answers that a frame has to be around before it is taken for one, and that a template of one tool is around."""
@@ -39,13 +39,13 @@ _DIFFERENT: Final = 2
 """Answers within it that differ: else it may be the answer."""
 _LEAST_ID: Final = 4
 _LEAST_STAMP: Final = 10
-_MAX_DIGITS: Final = 18
+_MAX_DIGITS: Final = 9
 _TOKEN: Final = re.compile(r"\n\s*|[^\S\n]+|[A-Za-z0-9+/]{12,128}|[^\W_]+|_|[^\w\s]")
 _DIGITS: Final = re.compile(r"\d+")
 _TOOL: Final = "\0"
 _NOISE: Final = "\1"
-_SLOT: Final = Struct("<BQIq")
-_MAX_STEP: Final = (1 << 32) - 1
+_SLOT: Final = Struct("<BIh")
+_MAX_PACE: Final = 1 << 15
 
 WORD, CODE, FIGURE, COUNT, ID, LASTED, NOISE = range(7)
 
@@ -57,13 +57,12 @@ class Slot(NamedTuple):
         kind: ``WORD``, ``CODE`` (with digits) and ``FIGURE`` stay as they are; ``COUNT`` is a figure that moves evenly
             with the calls, ``ID`` is new each time, ``LASTED`` is a figure that its name says to be noise, and
             ``NOISE`` is what the masks know.
-        value: checksum of the newest token there, or its figure; at: index of its step.
+        value: checksum of the newest token there, or its figure.
         pace: by how much a ``COUNT`` moves with each call.
     """
 
     kind: int
     value: int
-    at: int
     pace: int = 0
 
 
@@ -75,22 +74,18 @@ class Frame(NamedTuple):
 
     Fields:
         head: the places before the answer, from the first one on, packed; foot: those behind it, from the last one on.
-        answers: number of answers that it has been around.
+        at: step of the newest answer that did not fail; answers: number of those that it has been around.
         tools: checksums of the first two tools; calls: of the first three calls, figures aside; different: of the first
             two answers without the frame.
     """
 
     head: bytes = b""
     foot: bytes = b""
+    at: int = 0
     answers: int = 0
     tools: tuple[int, ...] = ()
     calls: tuple[int, ...] = ()
     different: tuple[int, ...] = ()
-
-    @property
-    def dead(self) -> bool:
-        """Whether there is none."""
-        return self.answers > 1 and not self.head and not self.foot
 
     @property
     def of_several_tools(self) -> bool:
@@ -104,26 +99,24 @@ class Frame(NamedTuple):
         differs = self.of_several_tools or len(self.calls) == _CALLS
         return self.answers >= least and differs and len(self.different) == _DIFFERENT
 
-    def after(self, step: StepRecord, head: Slots, foot: Slots, answer: str) -> Frame:
+    def after(self, step: StepRecord, at: int, head: Slots, foot: Slots, answer: str) -> Frame:
         """The frame after the next answer.
 
         Parameters:
+            at: index of the step.
             head, foot: the places that this answer has as well; answer: its result without the frame.
         """
         moves = any(slot.kind >= COUNT for slot in (*head, *foot))
         if _is_failure(step):  # it may come with another frame, so it takes nothing from this one
-            return self._replace(
-                head=_packed(head) + self.head[len(head) * _SLOT.size :],
-                foot=_packed(foot) + self.foot[len(foot) * _SLOT.size :],
-                answers=self.answers + moves,
-            )
-        if not moves and self.answers >= _ANSWERS_OF_ONE_TOOL:
-            return Frame(answers=self.answers)
+            return self._replace(answers=self.answers + moves)
+        if not (head or foot) or (not moves and self.answers >= _ANSWERS_OF_ONE_TOOL):
+            return DEAD
         call = checksum(f"{step.tool_name} {_DIGITS.sub('', text_of(step.args))}")
         different = (*self.different, checksum(answer)) if self.answers and answer else self.different
         return Frame(
             _packed(head),
             _packed(foot),
+            at,
             self.answers + 1,
             tuple(dict.fromkeys((*self.tools, checksum(step.tool_name))))[:_TOOLS],
             tuple(dict.fromkeys((*self.calls, call)))[:_CALLS],
@@ -131,17 +124,21 @@ class Frame(NamedTuple):
         )
 
     def to_plain(self) -> list[Any]:
-        """The frame as JSON values."""
-        return [to_text(self.head), to_text(self.foot), *self[2:]]
+        """The frame as JSON values; none of one that is dead."""
+        return [] if self == DEAD else [to_text(self.head), to_text(self.foot), *self[2:]]
 
     @classmethod
     def from_plain(cls, plain: list[Any]) -> Frame:
         """Restore ``to_plain``."""
-        head, foot, answers, *seen = plain
-        return cls(from_text(head), from_text(foot), answers, *map(tuple, seen))
+        if not plain:
+            return DEAD
+        head, foot, at, answers, *seen = plain
+        return cls(from_text(head), from_text(foot), at, answers, *map(tuple, seen))
 
 
 NO_FRAME: Final = Frame()
+DEAD: Final = Frame(answers=-1)
+"""That of a trajectory whose answers have none."""
 
 
 def _packed(slots: Slots) -> bytes:
@@ -169,31 +166,39 @@ def without_learned_frame(
     >>> from trajectory_guard.core.steps import StepRecord
     >>> frame, pages = NO_FRAME, ("nothing", "a page", "nothing", "another page", "nothing")
     >>> for at, (tool, page) in enumerate(zip(("find", "open", "find", "open", "find"), pages)):
-    ...     step = StepRecord(str(at), "t", tool, tool_args_hash="", result=f"[gw-{at} {tool}] {page} (x{at}f0a{at})")
+    ...     result = f"[gw-{at} {tool} 9f{at}c] {page} (quota {9 - at})"
+    ...     step = StepRecord(str(at), "t", tool, tool_args_hash="", result=result)
     ...     step, frame = without_learned_frame(step, frame, at, lambda step: False)
     >>> step.result
     'nothing'
     """
     result = step.result
-    if result is None or step.stated or frame.dead or not result.strip() or len(result) > MAX_UNDERSTOOD_CHARS:
+    if result is None or frame is DEAD or step.stated:
         return step, frame
-    if result[:1] in ("{", "[") and result.rstrip()[-1:] in ("}", "]"):
+    if result[:1] in ("{", "[") and result[-1:] in ("}", "]"):
         return step, frame  # an object: its members are told by their names
+    if len(result) > MAX_UNDERSTOOD_CHARS or not result.strip():
+        return step, frame
     if _is_failure(step) and frame.answers < _ANSWERS_BEFORE_FAILURES:
         return step, frame  # errors of one kind have a template of their own
     first, last = _first_tokens(result, step.tool_name), _last_tokens(result, step.tool_name)
     head, foot = _merged(frame, frame.head, first, at, ahead=True), _merged(frame, frame.foot, last, at, ahead=False)
-    kinds = {slot.kind for slot in (*head, *foot)}
-    by_line = not (frame.of_several_tools or ID in kinds)
-    answer = _between(result, first[: len(head)], last[: len(foot)], by_line=by_line)
-    frame = frame.after(step, head, foot, answer)
-    tells = (COUNT, ID, LASTED, NOISE) if frame.of_several_tools else (COUNT, ID)
-    if answer in ("", result) or kinds.isdisjoint(tells) or not frame.known:
+    answer = _between(result, first[: len(head)], last[: len(foot)])
+    frame = frame.after(step, at, head, foot, answer)
+    if answer in ("", result) or not frame.known or not any(_tells(end, frame) for end in (head, foot)):
         return step, frame
-    may_count_work = kinds.isdisjoint((ID, NOISE)) or not frame.of_several_tools
-    if may_count_work and may_acknowledge(answer) and not is_lookup(step.tool_name) and is_known(step):
+    if not frame.of_several_tools and may_acknowledge(answer) and not is_lookup(step.tool_name) and is_known(step):
         return step, frame  # the next entry of many is acknowledged as the one before it
     return with_result(step, answer), frame
+
+
+def _tells(slots: Slots, frame: Frame) -> bool:
+    """Whether what moves at one end of the answers belongs to the exchange: an id, a duration, a number and a clock.
+
+    A figure that does nothing but move evenly may count what is done (``core.call_counters``).
+    """
+    kinds = {slot.kind for slot in slots}
+    return ID in kinds or (frame.of_several_tools and (LASTED in kinds or {COUNT, NOISE} <= kinds))
 
 
 def _first_tokens(text: str, tool: str) -> list[_Token]:
@@ -226,29 +231,28 @@ def _split(text: str, tool: str) -> list[_Token]:
     return tokens
 
 
-def _slot(token: str, at: int) -> Slot:
+def _slot(token: str) -> Slot:
     if token.isascii() and token.isdigit() and len(token) <= _MAX_DIGITS:
-        return Slot(FIGURE, int(token), at)
+        return Slot(FIGURE, int(token))
     is_code = len(token) >= _LEAST_ID and _DIGITS.search(token) is not None
     kind = NOISE if token == _NOISE else CODE if is_code else WORD
-    return Slot(kind, checksum(token.strip(" \t") or token[:1]), at)
+    return Slot(kind, checksum(token.strip(" \t") or token[:1]))
 
 
-def _merged(frame: Frame, packed: bytes, tokens: Sequence[_Token], step: int, *, ahead: bool) -> list[Slot]:
+def _merged(frame: Frame, packed: bytes, tokens: Sequence[_Token], at: int, *, ahead: bool) -> list[Slot]:
     """The places of a frame that an answer has as well, from the outside inwards.
 
     Parameters:
         packed: those of its head or foot.
         ahead: the tokens are in the order of the text, and not from its end.
     """
-    at = min(step, _MAX_STEP)
     if frame.answers == 0:
-        return [_slot(one.text, at) for one in tokens]
+        return [_slot(one.text) for one in tokens]
     kept: list[Slot] = []
     outside, inside = (_NAME_TOKENS, _UNIT_TOKENS) if ahead else (_UNIT_TOKENS, _NAME_TOKENS)
     for place, (slot, token) in enumerate(zip(_SLOT.iter_unpack(packed), tokens, strict=False)):
         around = tokens[max(0, place - outside) : place + inside + 1]
-        merged = _next(Slot(*slot), token.text, at, around)
+        merged = _next(Slot(*slot), token.text, at - frame.at, around)
         if merged is None:
             break
         kept.append(merged)
@@ -259,9 +263,9 @@ _NAME_TOKENS: Final = 6
 _UNIT_TOKENS: Final = 3
 
 
-def _next(slot: Slot, token: str, at: int, around: Sequence[_Token]) -> Slot | None:
-    """A place after the next answer; None if the frame ends in front of it."""
-    one = _slot(token, at)
+def _next(slot: Slot, token: str, steps: int, around: Sequence[_Token]) -> Slot | None:
+    """A place after the next answer, which came so many steps later; None if the frame ends in front of it."""
+    one = _slot(token)
     same = slot.value == one.value
     if same and slot.kind == one.kind:
         return one
@@ -269,8 +273,8 @@ def _next(slot: Slot, token: str, at: int, around: Sequence[_Token]) -> Slot | N
         return one._replace(kind=LASTED)
     if same or slot.kind == LASTED:
         return None
-    moved, steps = one.value - slot.value, at - slot.at
-    if one.kind == FIGURE and steps > 0:
+    moved = one.value - slot.value
+    if one.kind == FIGURE and steps > 0 and abs(moved) < _MAX_PACE:
         if slot.kind == COUNT and moved == slot.pace * steps:
             return one._replace(kind=COUNT, pace=slot.pace)
         if slot.kind == FIGURE and moved % steps == 0:
@@ -292,18 +296,12 @@ def _is_named_noise(around: Sequence[_Token]) -> bool:
 _NAMES_NOISE: Final = re.compile(r"\A(?:dur|thread|node|worker|memory)\Z|nanos\Z", re.IGNORECASE)
 
 
-def _between(text: str, head: Sequence[_Token], foot: Sequence[_Token], *, by_line: bool) -> str:
-    """The text between the tokens of a frame; ``text`` itself if the frame says something, empty if it leaves nothing.
-
-    Parameters:
-        by_line: the frame ends at the break of a line, and not already beside a word.
+def _between(text: str, head: Sequence[_Token], foot: Sequence[_Token]) -> str:
+    """The text between the tokens of a frame, which ends beside a word and not within one; ``text`` itself if the frame
+    says something, empty if it leaves nothing.
     """
-    if by_line:
-        start = next((one.end for one in reversed(head) if one.text[:1] == "\n"), 0)
-        end = next((one.start for one in reversed(foot) if one.text[:1] == "\n"), len(text))
-    else:
-        start = next((one.end for one in reversed(head) if not one.text[-1:].isalnum()), 0)
-        end = next((one.start for one in reversed(foot) if not one.text[:1].isalnum()), len(text))
+    start = next((one.end for one in reversed(head) if not one.text[-1:].isalnum()), 0)
+    end = next((one.start for one in reversed(foot) if not one.text[:1].isalnum()), len(text))
     if start >= end:
         return ""
     outside = (text[:start], text[end:])

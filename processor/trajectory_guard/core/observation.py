@@ -25,6 +25,7 @@ from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.tools import (
     acts_on_view,
     changes_database,
+    enters_text,
     is_lookup,
     is_thinking,
     moves_cursor,
@@ -439,9 +440,10 @@ class Observation:
     def acts(self) -> bool:
         """Whether the call names something in its arguments, and says that it was done; a view would show it itself."""
         step = self.step
-        if self.outcome != SUCCESS or not step.args or is_lookup(step.tool_name) or acts_on_view(step.tool_name):
+        if not step.args or is_lookup(step.tool_name) or acts_on_view(step.tool_name):
             return False
-        return bool((step.result or "").strip())
+        done_in_silence = self.outcome in (SUCCESS, EMPTY) and enters_text(step.args)
+        return self.outcome == SUCCESS if (step.result or "").strip() else done_in_silence
 
     @property
     def belongs_to_work(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.call_counters import Counter, Counters, without_counters
 from trajectory_guard.core.envelope import readable
-from trajectory_guard.core.learned_frames import NO_FRAME, Frame, without_learned_frame
+from trajectory_guard.core.learned_frames import DEAD, NO_FRAME, Frame, without_learned_frame
 from trajectory_guard.core.steps import StepRecord
 
 
@@ -53,6 +53,10 @@ def without_surroundings(
     Parameters:
         known: from the steps before; at: index of this one; is_known: whether its call was made before.
     """
-    inner, frame = without_learned_frame(step, known.frame, at, is_known)
-    step, counters = without_counters(step if inner is step else readable(inner), known.counters, at, is_known)
-    return step, Surroundings(frame, counters)
+    frame = known.frame
+    if frame is not DEAD:
+        inner, frame = without_learned_frame(step, frame, at, is_known)
+        step = step if inner is step else readable(inner)
+    step, counters = without_counters(step, known.counters, at, is_known)
+    changed = frame is not known.frame or counters is not known.counters
+    return step, Surroundings(frame, counters) if changed else known

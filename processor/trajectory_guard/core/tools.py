@@ -463,7 +463,9 @@ def enters_text(args: Any) -> bool:
     >>> enters_text({"ref": "e7", "text": "Ada"}), enters_text({"ref": "e7"})
     (True, False)
     """
-    return isinstance(args, dict) and any(type(args.get(key)) is str and args[key] for key in _ENTERED)
+    if type(args) is not dict or _ENTERED.isdisjoint(args):
+        return False
+    return any(type(args[key]) is str and args[key] for key in _ENTERED if key in args)
 
 
-_ENTERED: Final = ("text", "value", "content", "input")
+_ENTERED: Final = frozenset(("text", "value", "content", "input"))

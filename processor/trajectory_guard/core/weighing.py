@@ -171,7 +171,7 @@ def _is_report(seen: Observation, text: str) -> bool:
     tool, args = seen.step.tool_name, seen.step.args
     if not is_report(text) or text[:1] in ("{", "[") or returns_content(tool) or is_digest(text):
         return False
-    if "\n" in text and not is_acknowledgement(text.partition("\n")[0]):
+    if "\n" in text and (not is_acknowledgement(text.partition("\n")[0]) or names_error(text)):
         return False  # more than a remark below it
     return moves_cursor(tool, args) or not (points_at_view(tool) or carries_content(args))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
@@ -72,14 +73,14 @@ class SameAnswer(Detector):
         """Look at the current series of equal answers."""
         far = min(seen.advances, seen.alike)
         listed = far >= _CALLS <= seen.same_pages and seen.has_found and _rows_of(seen) >= _ROWS_OF_A_PAGE
-        numbered = any(map(_is_numbered, seen.values))  # as the days of a year, of which a few hold something
-        past_end = seen.has_found and seen.outcome == EMPTY and not numbered
-        enough = far >= (_PAST_END if past_end else FAR)
+        past_end = far >= _PAST_END and seen.has_found and seen.outcome == EMPTY and not _is_dated(seen)
+        enough = far >= FAR or past_end
         answers = enough and not (seen.writes or names_thing(seen)) and _is_answer(seen)
         shows = answers and _shows_something(seen)
         if listed or ((answers or far >= _FAR_DONE) and not _brings_token(seen)):
             certainty = Certainty.LIKELY if far >= _FAR_LOOKED and shows else Certainty.ACKNOWLEDGED
-            may_be_items = numbered and (seen.outcome == EMPTY or _is_one_line(seen))
+            nothing = not past_end if seen.outcome == EMPTY else _is_one_line(seen)
+            may_be_items = nothing and any(map(_is_numbered, seen.values))  # as the days of a year
             may_stop = listed or far >= _FAR_DONE or (shows and not may_be_items)  # rows may be written in order
             return self.found(
                 seen, 1.0, "same_answer", certainty, count=seen.alike, first_step=seen.alike_first, varied=True,
@@ -189,6 +190,15 @@ def _is_one_line(seen: Observation) -> bool:
 def _is_numbered(value: str) -> bool:
     """Whether a value is more than a number and no token: a date, an hour, a serial number."""
     return not value.isdigit() and any(map(str.isdigit, value)) and not holds_token(value)
+
+
+def _is_dated(seen: Observation) -> bool:
+    """Whether the call asks for a time: of many days and hours a few hold something."""
+    return any(_DATED.search(value) is not None for value in seen.values)
+
+
+_DATED: Final = re.compile(r"(?<!\d)(?:\d{4}-\d\d(?!\d)|\d\d:\d\d(?!\d)|1\d{9}(?!\d))")
+"""A month, a day, an hour or a second."""
 
 
 def _shows_page(seen: Observation) -> bool:
