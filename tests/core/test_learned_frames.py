@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.helpers import evaluate, first_level, record
 from trajectory_guard.core.engine import Engine, Verdict
+from trajectory_guard.core.frames import without_structure
 from trajectory_guard.core.learned_frames import DEAD, NO_FRAME, Frame, without_learned_frame
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import StepRecord
@@ -123,6 +124,15 @@ def test_what_one_tool_says_of_each_call_is_no_frame() -> None:
     assert list(answers(steps)) == [step.result for step in steps]
 
 
+def test_an_id_that_the_request_names_is_no_frame() -> None:
+    ids = ("A17X", "B42K", "C09Z", "D77Q", "E31M", "F58T", "G64R", "H12P")
+    steps = [
+        record(("get_order", "get_parcel")[at % 2], {"id": one}, f"No. {one}: {('shipped', 'packed')[at % 2]}")
+        for at, one in enumerate(ids)
+    ]
+    assert list(answers(steps)) == [step.result for step in steps]
+
+
 def test_answers_without_a_frame_cost_nothing_after_the_second() -> None:
     frame = NO_FRAME
     for at, text in enumerate(("A page about lamps", "Three chairs", "An old map")):
@@ -154,7 +164,7 @@ def test_any_answers_leave_a_frame_that_can_be_saved(texts: list[str], start: in
 
 STRUCTURES: dict[str, tuple[str, str]] = {
     "elements": ("<reply><tool>add_contact</tool><took_ms>31</took_ms><body>", "</body></reply>"),
-    "attributes": ('<answer id="7f31" tool="add_contact">\n<status>ok</status>\n<out>', "</out>\n</answer>"),
+    "attributes": ('<answer call_id="7f31" tool="add_contact">\n<status>ok</status>\n<out>', "</out>\n</answer>"),
     "front matter": ("---\ntool: add_contact\nduration: 0.31s\n---\n", ""),
     "fields": ("Tool: add_contact\nRequest-Id: 9f31c2aa\nStatus: ok\n\n", ""),
     "box": ("╭──────────────╮\n│ ", " │\n╰──────────────╯"),
@@ -178,13 +188,13 @@ def test_a_structure_that_says_nothing_is_no_part_of_an_acknowledgement(before: 
         "<returncode>1</returncode>\n<output>\n</output>",
         "<html><body><p>One page</p></body></html>",
         '<item price="80">Arc</item>',
+        "<order><id>A-1</id><state>queued</state></order>",
+        "<user><name>price</name><mail>a@example.org</mail></user>",
         "Title: Lamps\nPrice: 80\n\nA page",
         "│ name │ price │\n│ Arc  │ 80    │",
     ],
 )
 def test_a_structure_that_says_something_stays(kept: str) -> None:
-    from trajectory_guard.core.frames import without_structure
-
     assert "".join(without_structure(kept, "open").split()) in "".join(kept.split())
     for word in ("queued", "1", "html", "80", "price"):
         assert (word in kept) == (word in without_structure(kept, "open"))

@@ -15,16 +15,21 @@ from trajectory_guard.core.similarity.keys import names_exchange
 _MAX_CHARS: Final = 8_192
 _MAX_DEPTH: Final = 4
 _MAX_FIELDS: Final = 12
-_TAG: Final = re.compile(r"\s{0,9}<(?!html\b)([A-Za-z][\w:.-]{0,40})((?:\s[^<>]{1,200})?)>", re.IGNORECASE)
+_TAG: Final = re.compile(r"\s{0,9}<([A-Za-z][\w:.-]{0,40})((?:\s[^<>]{1,200})?)>")
+_OF_PAGE: Final = re.compile(
+    r"\s{0,9}<(?:html|head|body|main|div|span|section|article|aside|nav|header|footer|form|table|svg|a|b|p|ul|ol|h\d)\b",
+    re.IGNORECASE,
+)
+"""The beginning of a page, or of a part of it."""
 _ATTRIBUTE: Final = re.compile(r"""\s{0,9}([\w:.-]{1,40})=(?:"([^"]{0,120})"|'([^']{0,120})')""")
 _FIELD: Final = re.compile(r"[^\w\n]{0,3}([^\W\d][\w .-]{0,30}?)\s{0,2}[:=]\s{0,3}(\S[^\n]{0,120})?")
 _RULE: Final = re.compile(r"\s{0,3}([-=*_~─━═])\1{2,119}\s{0,3}")
 _SAYS_NOTHING: Final = re.compile(
-    r"(?:tool|function|command)?[_ -]?(?:name|type|role|version|format|encoding|charset|mime[_-]?type)"
-    r"|tool|function|role|source|server|node|host|(?:tool[_ -]?)?call[_ -]?id|id"
-    r"|exit[_ -]?(?:code|status)|content[_ -](?:type|length)",
+    r"(?:tool|function|command)(?:[_ -]?(?:name|type|version|id))?|(?:tool[_ -]?)?call[_ -]?id"
+    r"|exit[_ -]?(?:code|status)|content[_ -](?:type|length)|mime[_ -]?type|encoding|charset|server|node|host",
     re.IGNORECASE,
 )
+"""Names of fields that do not tell one record from another, as ``id`` and ``name`` do."""
 _WELL: Final = frozenset(
     ("0", "200", "ok", "success", "succeeded", "successful", "true", "completed", "done", "none", "null")
 )
@@ -63,7 +68,7 @@ def without_structure(text: str, tool: str) -> str:
     >>> without_structure("┌────────┐\\n│ saved  │\\n└────────┘", "search")
     'saved'
     """
-    if len(text) > _MAX_CHARS:
+    if len(text) > _MAX_CHARS or _OF_PAGE.match(text) is not None:
         return text
     for _ in range(_MAX_DEPTH):
         inner = _inside(text, tool)
@@ -74,6 +79,7 @@ def without_structure(text: str, tool: str) -> str:
 
 
 def _inside(text: str, tool: str) -> str:
+    """A text without the outermost of its structures."""
     start = text.lstrip()[:1]
     if start == "<":
         return _in_element(text, tool)
@@ -114,6 +120,7 @@ def _in_element(text: str, tool: str) -> str:
 
 
 def _attributes(text: str) -> list[tuple[str, str]]:
+    """Names and values in the beginning of an element; one that says something if they cannot be read."""
     found = [(name, double or single) for name, double, single in _ATTRIBUTE.findall(text)]
     return found if not _ATTRIBUTE.sub("", text).strip() else [("?", "?")]
 
@@ -149,5 +156,6 @@ def _without_box(text: str) -> str:
 
 
 def _without_margin(text: str) -> str:
+    """The text that is quoted line by line."""
     lines = text.strip().split("\n")
     return "\n".join([line[1:].removeprefix(" ") for line in lines]) if all(line[:1] == ">" for line in lines) else text

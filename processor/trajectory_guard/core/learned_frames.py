@@ -38,7 +38,6 @@ _CALLS: Final = 3
 _DIFFERENT: Final = 2
 """Answers within it that differ: else it may be the answer."""
 _LEAST_ID: Final = 4
-_LEAST_STAMP: Final = 10
 _MAX_DIGITS: Final = 9
 _TOKEN: Final = re.compile(r"\n\s*|[^\S\n]+|[A-Za-z0-9+/]{12,128}|[^\W_]+|_|[^\w\s]")
 _DIGITS: Final = re.compile(r"\d+")
@@ -187,6 +186,8 @@ def without_learned_frame(
     frame = frame.after(step, at, head, foot, answer)
     if answer in ("", result) or not frame.known or not any(_tells(end, frame) for end in (head, foot)):
         return step, frame
+    if any(_names(step, slots, tokens) for slots, tokens in ((head, first), (foot, last))):
+        return step, frame
     if not frame.of_several_tools and may_acknowledge(answer) and not is_lookup(step.tool_name) and is_known(step):
         return step, frame  # the next entry of many is acknowledged as the one before it
     return with_result(step, answer), frame
@@ -199,6 +200,12 @@ def _tells(slots: Slots, frame: Frame) -> bool:
     """
     kinds = {slot.kind for slot in slots}
     return ID in kinds or (frame.of_several_tools and (LASTED in kinds or {COUNT, NOISE} <= kinds))
+
+
+def _names(step: StepRecord, slots: Slots, tokens: Sequence[_Token]) -> bool:
+    """Whether an id at one end of the answer is what was asked for."""
+    ids = [token.text for slot, token in zip(slots, tokens, strict=False) if slot.kind == ID]
+    return bool(ids and step.args) and any(one in text_of(step.args) for one in ids)
 
 
 def _first_tokens(text: str, tool: str) -> list[_Token]:
@@ -279,7 +286,7 @@ def _next(slot: Slot, token: str, steps: int, around: Sequence[_Token]) -> Slot 
             return one._replace(kind=COUNT, pace=slot.pace)
         if slot.kind == FIGURE and moved % steps == 0:
             return one._replace(kind=COUNT, pace=moved // steps)
-    if slot.kind == FIGURE and one.kind == FIGURE and len(token) < _LEAST_STAMP:
+    if slot.kind == FIGURE and one.kind == FIGURE:
         return None  # it climbs unevenly, or jumps
     is_code = one.kind in (CODE, FIGURE) and len(token) >= _LEAST_ID
     return one._replace(kind=ID) if is_code and slot.kind in (CODE, FIGURE, ID) else None

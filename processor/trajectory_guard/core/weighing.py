@@ -166,13 +166,18 @@ _PROGRESS: Final = re.compile(
 )
 
 
+_SETS_OFF: Final = "\n-=*_"
+"""A blank line, or a rule."""
+
+
 def _is_report(seen: Observation, text: str) -> bool:
     """Whether one line answers an action that may have had its effect, unlike that on a place of an unchanged view."""
     tool, args = seen.step.tool_name, seen.step.args
     if not is_report(text) or text[:1] in ("{", "[") or returns_content(tool) or is_digest(text):
         return False
-    if "\n" in text and (not is_acknowledgement(text.partition("\n")[0]) or names_error(text)):
-        return False  # more than a remark below it
+    said, _, below = text.partition("\n")
+    if below and not (below[0] in _SETS_OFF and is_acknowledgement(said) and not names_error(text)):
+        return False  # more than a remark that is set off from it
     return moves_cursor(tool, args) or not (points_at_view(tool) or carries_content(args))
 
 
