@@ -311,7 +311,7 @@ def _between(text: str, head: Sequence[_Token], foot: Sequence[_Token]) -> str:
     end = next((one.start for one in reversed(foot) if not one.text[:1].isalnum()), len(text))
     if start >= end:
         return ""
-    outside = (text[:start], text[end:])
-    if any(is_pending(part) or begins_as_error(part) for part in outside if part.strip()):
+    outside = (" ".join(text[:start].split()), " ".join(text[end:].split()))
+    if any(is_pending(part) or begins_as_error(part) for part in outside if part):
         return text
     return text[start:end].strip()
