@@ -43,12 +43,12 @@ class SameAnswer(Detector):
     not count below the 129th; nor do calls that hand over new texts, if their answer names a file of the request. Only
     one page at eight addresses in a row counts: it is a login, a test for robots or an empty shell before all of them;
     it is nudged, and stopped from the 120th on. Where each is the next page, offset or hour, or follows a cursor,
-    thirty in a row count, slowly; so do eight empty ones where pages before them held something, unless they ask for
-    a time, and six pages that list the same things. Of days, hours and serial numbers that find nothing thirty lead to
-    a nudge, and the 120th to a stop. They do not count if other answers hold ids or checksums, which may be what was asked for, or if each call
-    names a thing by its id. Messages, single values, actions and commands that return nothing at all, and answers that
-    may acknowledge an action count, slowly, from the 120th in order on; where a tool without the name of a look-up
-    answers in one line, they may be nudged before. Errors have rules of their own.
+    thirty in a row count, slowly; so do eight empty ones where pages before them held something, unless they ask for a
+    time, and six pages that list the same things. Of days, hours and serial numbers that find nothing thirty lead to a
+    nudge, and the 120th to a stop. They do not count if other answers hold ids or checksums, which may be what was
+    asked for, or if each call names a thing by its id. Messages, single values, actions and commands that return
+    nothing at all, and answers that may acknowledge an action count, slowly, from the 120th in order on; where a tool
+    without the name of a look-up answers in one line, they may be nudged before. Errors have rules of their own.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> fires("same_answer", (f"ocr(image=scan.png, dpi={dpi}) -> [empty] []" for dpi in (150, 200, 300, 400, 600, 96)))
