@@ -26,5 +26,5 @@ def openllmetry_is_off(environ: Mapping[str, str]) -> bool:
 
 
 def official_mode(environ: Mapping[str, str]) -> str:
-    """What official instrumentations are told to record of messages, in lower case; empty without the variable."""
+    """The content that official instrumentations are told to record, in lower case; empty without the variable."""
     return environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().lower()

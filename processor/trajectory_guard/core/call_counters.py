@@ -34,8 +34,8 @@ _CALLS: Final = 3
 """Tools, or calls that differ in more than figures, that must have moved it: pages and entries are counted as well."""
 _MAX_MEMBERS: Final = 16
 _FIGURE: Final = re.compile(r"\d(?<![\w.,:/-].)\d{0,8}(?![\w]|[.,:/-]\d)")
-"""A number by itself: no part of a time, a date, a version, a name. What stands before it is looked at behind its first
-digit: so a search skips to the digits."""
+"""A number by itself: no part of a time, a date, a version, a name. The characters before it are looked at behind its
+first digit: so a search skips to the digits."""
 _LETTER: Final = re.compile(r"[^\W\d_]")
 _DIGITS: Final = re.compile(r"\d+")
 _MEMBER: Final = re.compile(r'"[\w -]{1,40}"\s{0,2}:\s{0,2}\d{1,9}\s{0,4}[,}]')

@@ -1,9 +1,9 @@
 """The frame that an environment puts around every answer, learned from the answers themselves.
 
 ``[gw-4 10:21:07 #17] … (quota 983)`` stands around whatever is answered, whichever tool was called. No list knows such
-frames. What tells one from the answer is that it is always there, and what its figures do: ids are new each time,
-counters move evenly, clocks and durations are noise. A figure that climbs unevenly, jumps or stays may be a score, a
-position or a stock, so a frame ends in front of it.
+frames. A frame differs from the answer in that it is always there, and in its figures: ids are new each time, counters
+move evenly, clocks and durations are noise. A figure that climbs unevenly, jumps or stays may be a score, a position or
+a stock, so a frame ends in front of it.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _SCORE_OF_LINE: Final = re.compile(
 )
 """A decimal without a name, which is no part of an address or a row: ``loss=0.71`` and ``loss: 0.71`` are readings.
 
-What stands before it is looked at behind its first digit: so a search skips to the digits."""
+The characters before it are looked at behind its first digit: so a search skips to the digits."""
 
 
 def hits_form(result: str, values: Sequence[str] = ()) -> str:

@@ -242,7 +242,7 @@ class Observation:
         others_progress: other agents made progress since this call was made last.
         new_calls_since_repeat: a call that had not been made before came between this repeat and the one before it.
         new_work_since_repeat: one of those calls handed over content or brought something new; acted_since_repeat: one
-            succeeded in something else than a look or an action on a view.
+            succeeded in something else than a look or an action on a view; entered_since_repeat: it ended a record.
         may_measure: one of the newest answers equals an earlier one, not the last, but for a duration: that may be what
             was asked for, of several variants in turn.
         certainty: the strongest evidence that this step can give.

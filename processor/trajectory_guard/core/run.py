@@ -294,7 +294,7 @@ class Run:
         self.entries += enters_text(seen.step.args)
         if self.entries >= _ENTRIES:
             self.last_record = self.index
-        if seen.acts or self.entries >= _ENTRIES:
+        if seen.acts or self.last_record == self.index:
             self.last_act = self.index
 
     def is_ahead_of_work(self, seen: Observation, before: Sequence[int]) -> bool:

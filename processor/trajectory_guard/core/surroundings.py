@@ -1,4 +1,4 @@
-"""What stands around the answers of a trajectory, whatever is called: a frame, and figures that count the calls."""
+"""The surroundings of the answers of a trajectory, whatever is called: a frame, and figures that count the calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trajectory_guard.core.steps import StepRecord
 
 
 class Surroundings(NamedTuple):
-    """What is known of the surroundings of a trajectory's answers.
+    """The known surroundings of a trajectory's answers.
 
     Fields:
         frame: tokens at the beginning and the end of every answer.
@@ -23,7 +23,7 @@ class Surroundings(NamedTuple):
     counters: Counters = ()
 
     def and_then(self, newer: Surroundings) -> Surroundings:
-        """What is known of both, if the answers of another state are the later ones."""
+        """The surroundings known of both, if the answers of another state are the later ones."""
         return Surroundings(newer.frame if newer.frame != NO_FRAME else self.frame, newer.counters or self.counters)
 
     def to_plain(self) -> list[Any]:
