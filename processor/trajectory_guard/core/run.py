@@ -449,7 +449,7 @@ class Run:
 
 
 _LOOKS_OF_WORK: Final = 2
-_ENTRIES: Final = 3
+_ENTRIES: Final = 2
 """New texts in a row that make up a record: fewer are the words that a page may have refused before."""
 _PLAIN: Final = (
     "label", "index", "last_progress", "last_new_call", "last_stated_wait", "last_waiting", "last_timed", "last_work",
