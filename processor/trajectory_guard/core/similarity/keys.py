@@ -67,6 +67,8 @@ _TIME: Final = re.compile(
 )
 _ADDRESSES: Final = frozenset(("url", "uri", "href", "link", "weburl", "pageurl", "website"))
 _POSITIONS: Final = frozenset(_GROUPS["page"])
+_PAGES: Final = frozenset(_GROUPS["first"])
+_AMOUNTS: Final = frozenset(_GROUPS["amount"])
 _BOUNDS: Final = frozenset(_GROUPS["bound"])
 
 
@@ -180,14 +182,25 @@ def speaks_of_call(key: str) -> bool:
 def is_default(key: str, value: object) -> bool:
     """Whether an argument, by its squashed name, says what holds without it as well.
 
-    >>> is_default("offset", 0), is_default("encoding", "UTF-8"), is_default("page", 1), is_default("offset", False)
-    (True, True, False, False)
+    >>> is_default("offset", 0), is_default("encoding", "UTF-8"), is_default("page", 1), is_default("page", True)
+    (True, True, True, False)
     """
+    if key in _PAGES:
+        return value in (1, "1") and value is not True
     if key in ("offset", "skip"):
         return value in (0, "0") and value is not False
     if key == "method":
         return isinstance(value, str) and value.upper() == "GET"
     return key == "encoding" and isinstance(value, str) and value.lower() in ("utf-8", "utf8")
+
+
+def is_amount(key: str) -> bool:
+    """Whether the name says how many entries a look-up is to return at most.
+
+    >>> is_amount("page_size"), is_amount("page")
+    (True, False)
+    """
+    return squash(key) in _AMOUNTS
 
 
 def is_material(key: str) -> bool:
