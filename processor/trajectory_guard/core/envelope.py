@@ -309,14 +309,16 @@ def _names_element(key: Any, value: Any) -> bool:
     return _NAME_OF_ELEMENT.fullmatch(value) is not None
 
 
-_NOTHING_PRINTED: Final = r"(?:no output\W{0,9}|(?:output|stdout|stderr)\W{0,12}){0,3}"
-_ONLY_ONE: Final = re.compile(
-    r"\W{0,9}" + _NOTHING_PRINTED + r"(?:metadata\W{1,6})?(?:error\W{0,3})?(?:command |process )?"
-    r"(?:exit|return)(?:ed)?(?: with)?[ _]?(?:code|status|value)?\W{0,5}1\W{0,9}(?:returncode\W{0,9})?"
-    r"(?:(?:wall time|duration|duration_seconds)\W{0,4}[\d.]{1,12} ?[a-z]{0,8}\W{0,9})?" + _NOTHING_PRINTED,
-    re.IGNORECASE,
+_NOTHING_PRINTED: Final = r"(?:no output\W{0,9}|(?:output|stdout|stderr)\W{0,12}(?:0(?:\\n)?\W{1,9})?){0,3}"
+_EXITS: Final = (
+    r"\W{0,9}" + _NOTHING_PRINTED + r"(?:metadata\W{1,6})?(?:error\W{0,3})?"
+    r"(?:(?:command|process|script|shell) (?:(?:failed|finished|terminated) )?(?:with )?)?"
+    r"(?:exit|return)(?:ed)?(?: with)?[ _]?(?:code|status|value)?\W{0,5}STATUS\W{0,9}(?:returncode\W{0,9})?"
+    r"(?:(?:wall time|duration|duration_seconds)\W{0,4}[\d.]{1,12} ?[a-z]{0,8}\W{0,9})?" + _NOTHING_PRINTED
 )
-"""An exit status of 1, and no output: as text or as an object."""
+_ONLY_ONE: Final = re.compile(_EXITS.replace("STATUS", r"1(?:: 0)?"), re.IGNORECASE)
+"""An exit status of 1, and no output, or a count of 0: as text or as an object."""
+_ONLY_A_STATUS: Final = re.compile(_EXITS.replace("STATUS", r"-?\d{1,5}"), re.IGNORECASE)
 _MAX_STATUS_CHARS: Final = 200
 _LOOKS: Final = frozenset(
     ("[", "ack", "ag", "cmp", "diff", "egrep", "fgrep", "grep", "pgrep", "pidof", "rg", "test", "which", "zgrep")
@@ -329,6 +331,8 @@ _ENDS: Final = frozenset(("&&", "||", "|", ";", "&", "|&", "\n"))
 def says_no(step: StepRecord) -> bool:
     """Whether a command was a search or a comparison that found nothing: its exit status is 1, and it printed nothing.
 
+    A search that counts prints 0.
+
     >>> from trajectory_guard.core.steps import ERROR, SUCCESS, StepRecord
     >>> command = {"command": "cd src && rg -n 'refund|invoice' api"}
     >>> says_no(StepRecord("1", "t", "shell", tool_args_hash="", args=command, result="Exit code: 1"))
@@ -337,11 +341,32 @@ def says_no(step: StepRecord) -> bool:
     result = step.result
     if result is None or len(result) > _MAX_STATUS_CHARS or step.outcome_type not in (ERROR, SUCCESS):
         return False
-    if _ONLY_ONE.fullmatch(result) is None:
+    if _ONLY_ONE.fullmatch(result) is None and not _counts_none(result, stated=step.outcome_type == ERROR):
         return False
     args = step.args
     commands = args.values() if type(args) is dict and len(args) <= _MAX_ARGS else (args,)
     return any(type(one) is str and _is_look(one) for one in commands)
+
+
+def states_no_more_than_status(result: str) -> bool:
+    """Whether a result is an exit status, and no output.
+
+    >>> states_no_more_than_status("Command failed with exit code 2"), states_no_more_than_status("tar: exit code 2")
+    (True, False)
+    """
+    return len(result) <= _MAX_STATUS_CHARS and _ONLY_A_STATUS.fullmatch(result) is not None
+
+
+def _counts_none(result: str, *, stated: bool) -> bool:
+    """Whether a result is the counts of a search, all of them 0, and an exit status of 1, unless that is ``stated``.
+
+    >>> _counts_none("api.log:0\\nweb.log:0\\nexit status 1", stated=False), _counts_none("0", stated=True)
+    (True, True)
+    """
+    lines = [line for line in result.splitlines() if line.strip()]
+    counts = [line for line in lines if line == "0" or line.endswith(":0")]
+    rest = "\n".join(line for line in lines if line not in counts)
+    return bool(counts) and (_ONLY_ONE.fullmatch(rest) is not None if rest else stated)
 
 
 def _is_look(command: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from trajectory_guard.core.envelope import says_no
+from trajectory_guard.core.envelope import says_no, states_no_more_than_status
 from trajectory_guard.core.error_text import answer_in, names_asked_for, raises
 from trajectory_guard.core.fingerprints import digest64, object_in
 from trajectory_guard.core.observation import Observation
@@ -53,11 +53,13 @@ def read_outcome(seen: Observation, *, by_guard: bool) -> None:
     """Set the outcome that the result itself states, and the signature of an error."""
     step = seen.step
     result = step.result
-    if result is not None and ("xit" in result or "eturn" in result) and says_no(step):
+    if result is not None and ("xit" in result or "eturn" in result or result[-2:].strip() == "0") and says_no(step):
         seen.outcome = EMPTY
     elif step.outcome_type in (ERROR, DENIED):
         seen.signature = signature_of(seen) if not by_guard else None  # no failure of its own
-        if seen.signature is None and not by_guard and result is None:
+        if result is None and seen.signature is None and not by_guard:
+            seen.signature = UNSTATED
+        elif result and states_no_more_than_status(result) and not by_guard:
             seen.signature = UNSTATED
     elif step.outcome_type == SUCCESS and result is not None:
         is_object = result[:1] == "{"

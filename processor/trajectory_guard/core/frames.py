@@ -26,7 +26,7 @@ _FIELD: Final = re.compile(r"[^\w\n]{0,3}([^\W\d][\w .-]{0,30}?)\s{0,2}[:=]\s{0,
 _RULE: Final = re.compile(r"\s{0,3}([-=*_~─━═])\1{2,119}\s{0,3}")
 _SAYS_NOTHING: Final = re.compile(
     r"(?:tool|function|command)(?:[_ -]?(?:name|type|version|id))?|(?:tool[_ -]?)?call[_ -]?id"
-    r"|exit[_ -]?(?:code|status)|content[_ -](?:type|length)|mime[_ -]?type|encoding|charset|server|node|host",
+    r"|content[_ -](?:type|length)|mime[_ -]?type|encoding|charset|server|node|host",
     re.IGNORECASE,
 )
 """Names of fields that do not tell one record from another, as ``id`` and ``name`` do."""
@@ -34,6 +34,7 @@ _WELL: Final = frozenset(
     ("0", "200", "ok", "success", "succeeded", "successful", "true", "completed", "done", "none", "null")
 )
 _OF_FAILURE: Final = re.compile(r"(?:is_?)?(?:error|failed|truncated)s?", re.IGNORECASE)
+_STATUS: Final = re.compile(r"(?:exit|return)[_ -]?(?:code|status)|status[_ -]?code", re.IGNORECASE)
 _NOT: Final = frozenset(("", "0", "false", "no", "none", "null", "[]"))
 
 
@@ -110,6 +111,8 @@ def _in_element(text: str, tool: str) -> str:
         if rest.find(f"<{tag[1]}", tag.end(), at) >= 0:  # one of the same name within it
             at = rest.rfind(end)
         part = Field(tag[1], rest[tag.end() : at])
+        if _STATUS.fullmatch(part.name) is not None and not part.says_nothing(tool):
+            return text  # of a failure: with what is beside it, it says which
         if not part.says_nothing(tool):
             said.append(part)
         elif part.value.strip().casefold() in _WELL:
