@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.fingerprints import text_digest
 from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.outcome import looks_like_error
 from trajectory_guard.core.similarity.keys import CODE, SHELL, SQL, classify_key
 
 _CHANCE: Final = 0.01
@@ -20,6 +21,8 @@ _MOST_PATIENCE: Final = 30
 _KEPT: Final = 4
 _MAX_VALUE_CHARS: Final = 400
 _MAX_NAME_CHARS: Final = 40
+_MAX_TARGETS: Final = 3
+_MIN_ID_DIGITS: Final = 4
 _NAME: Final = re.compile(rf"\A[\w.-]{{0,{_MAX_NAME_CHARS}}}\Z")
 _HOST: Final = r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.])"
 _ADDRESS: Final = re.compile(
@@ -121,6 +124,28 @@ def commands_of(seen: Observation) -> list[Any]:
     """The values of a call that are shell commands, as they were given."""
     args = seen.step.args if isinstance(seen.step.args, dict) else {"command": seen.step.args}
     return [value for key, value in args.items() if isinstance(key, str) and classify_key(key) == SHELL]
+
+
+def finds_on_another(command: str, before: str, text: str) -> bool:
+    """Whether a command is the one before but for what it is about, and printed what it found there: no complaint, or
+    one about a place in the file.
+
+    Up to three words may differ, which are neither options nor short numbers.
+
+    >>> finds_on_another("ruff check b.py", "ruff check a.py", "b.py:7:1: error: F401 unused import")
+    True
+    >>> finds_on_another("rm b.py", "rm a.py", "rm: error: b.py is busy"), finds_on_another("npm i -f", "npm i -g", "")
+    (False, False)
+    """
+    now, then = command.split(), before.split()
+    if len(now) != len(then):
+        return False
+    others = [pair for pair in zip(now, then, strict=True) if pair[0] != pair[1]]
+    if not 0 < len(others) <= _MAX_TARGETS:
+        return False
+    if [1 for pair in others for one in pair if one[0] == "-" or (one.isdecimal() and len(one) < _MIN_ID_DIGITS)]:
+        return False
+    return text.lstrip().startswith(tuple([one for one, _ in others])) or not looks_like_error(text)
 
 
 def _is_name(value: Any) -> bool:

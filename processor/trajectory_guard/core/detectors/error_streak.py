@@ -14,6 +14,7 @@ from trajectory_guard.core.detectors.entry_lists import (
     address_in,
     commands_of,
     entry_of,
+    finds_on_another,
     list_of,
     runs_program,
     with_failure,
@@ -48,6 +49,7 @@ _KEPT_CAUSES: Final = 12
 _MIN_NAME_CHARS: Final = 3
 _MAX_NAME_CHARS: Final = 80
 _MAX_LINE_CHARS: Final = 160
+_MAX_COMMAND_CHARS: Final = 400
 _SEARCHED_CHARS: Final = 4_096  # searching a megabyte takes a tenth of a second
 
 
@@ -66,6 +68,7 @@ class _Failure(NamedTuple):
         request: as in ``Observation``.
         entry: digest of the list that the call may be an entry of.
         address: checksum of the address that it names; 0 without one.
+        finds: a command failed as one on another target did, and its text is no complaint but what it found there.
     """
 
     at: int
@@ -84,6 +87,7 @@ class _Failure(NamedTuple):
     request: int = 0
     entry: str = ""
     address: int = 0
+    finds: bool = False
 
     def is_like(self, other: _Failure) -> bool:
         """Whether two failures have one error class, with the words of the request or without them."""
@@ -177,7 +181,7 @@ class ErrorStreak(Detector):
         "Check the tool's schema and error text: the agent cannot learn from it how to succeed."
     )
     thresholds: ClassVar[Mapping[str, int]] = {"failures": _COUNT, "listed": _LISTED, "hidden": _HIDDEN}
-    __slots__ = ("acted_at", "fails", "fruitless", "lists", "recent", "streak")
+    __slots__ = ("acted_at", "command", "fails", "fruitless", "lists", "recent", "streak")
 
     def __init__(self) -> None:
         self.acted_at = -1  # the newest step that neither failed nor was a thought
@@ -186,6 +190,7 @@ class ErrorStreak(Detector):
         self.streak = _Streak()
         self.lists: Lists = ()
         self.fails: tuple[_FailingTool, ...] = ()  # the tool that failed last at the end
+        self.command = ""  # the newest that failed
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Count failures of one class among the last steps."""
@@ -228,7 +233,7 @@ class ErrorStreak(Detector):
         if known is None or seen.made > _TRIES or not known.is_explained():
             alike = [one for one in self.recent if one.is_like(failure)]
             found = self._evaluate(seen, alike, known, guess=guess, program=program)
-            if found is None and failure.causes:
+            if found is None and failure.causes and not failure.finds:
                 found = self._of_one_cause(seen, failure)
         self.streak = self.streak.with_step(seen, failure.tool, failure.line)
         unseen = not seen.call and seen.certainty is not Certainty.WAITING
@@ -329,12 +334,15 @@ class ErrorStreak(Detector):
         words, address = dict.fromkeys(WORD.findall(request)), address_in(request)
         asked = {word: checksum(word) for word in islice(words, _MAX_WORDS)}
         line = line_of(seen)
+        command = " ".join(map(text_of, commands_of(seen)))[:_MAX_COMMAND_CHARS] if program else ""
+        finds = finds_on_another(command, self.command, text)
+        self.command = command
         blamed = tuple(asked[word] for word in dict.fromkeys(WORD.findall(last)) if word in asked)
         return _Failure(
             seen.index, key, text_digest(seen.tool), seen.call.hex(), named, passing, asks_anew, names,
             tuple(asked.values()), blamed[:_MAX_BLAMED], _causes(seen, asked, line) if program else (),
             checksum(line), seen.batch, seen.request, entry,
-            checksum(address) if address else 0,
+            checksum(address) if address else 0, finds,
         )  # fmt: skip
 
     def _evaluate(
@@ -350,10 +358,11 @@ class ErrorStreak(Detector):
         if listed and not program and may_fail and (seen.has_found or self._fails_in_many_ways(streak[-1])):
             return None  # the tool tells one entry from another: that this one does not exist is what it found out
         entries = listed or (unlike and guess and not program)
+        finds = unlike and all(one.finds for one in streak[1:])
         if waits and unlike:
             # each entry of a list is tried for the first time; other words for one thing are tries of the same
             needed = _COUNT * seen.waiting_pace if listed or program else _VARIED_RETRIES * seen.pace
-        elif listed or (unlike and streak[-1].named and program):
+        elif listed or finds or (unlike and streak[-1].named and program):
             needed = _LISTED * seen.variation_pace
         else:
             needed = (_KILLED if seen.killed else _COUNT) * seen.variation_pace
@@ -371,7 +380,7 @@ class ErrorStreak(Detector):
             return None
         # the host was reached, and says no to each of the things it was asked
         answers = listed and failed_status(seen.step.result or "") > 0
-        return found._replace(only_nudge=True) if answers or (addresses and may_fail) else found
+        return found._replace(only_nudge=True) if answers or finds or (addresses and may_fail) else found
 
     def _fails_in_many_ways(self, failure: _Failure) -> bool:
         return len({one.key for one in self.recent if one.tool == failure.tool}) >= _MANY_WAYS
@@ -406,11 +415,11 @@ class ErrorStreak(Detector):
             return None
         tables = (self.recent, self.fruitless, self.fails, self.lists)
         failures = [[list(one) for one in kept] for kept in tables]
-        return [self.acted_at, *failures, list(self.streak)]
+        return [self.acted_at, *failures, self.command, list(self.streak)]
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
-        self.acted_at, recent, fruitless, fails, lists, (*streak, steps) = data
+        self.acted_at, recent, fruitless, fails, lists, self.command, (*streak, steps) = data
         self.lists = tuple(map(EntryList._make, lists))
         self.recent, self.fruitless = tuple(map(_restored, recent)), tuple(map(_restored, fruitless))
         self.fails = tuple([_FailingTool(tool, error, batch, tuple(at)) for tool, error, batch, at in fails])
