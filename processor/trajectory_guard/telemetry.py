@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from trajectory_guard.dialects.span import GUARD_SCOPE
@@ -59,6 +60,20 @@ QUALITY_EVENT: Final = "trajectory_guard.quality.event"
 SETTLED_ANSWER: Final = "trajectory_guard.settled.answer"
 SCORE_OUTCOME: Final = "trajectory_guard.score.outcome"
 LANGFUSE_TAGS: Final = "langfuse.trace.tags"
+EVENT_NAME: Final = "otel.event.name"
+"""Attribute of a log record that a logging library has made. OpenTelemetry's handler for ``logging`` sets the record's
+``EventName`` from it."""
+EVENT_NAMES: Final[Mapping[str, str]] = {
+    "TRAJECTORY_OBSERVE": "trajectory_guard.observe", "TRAJECTORY_NUDGE": "trajectory_guard.nudge",
+    "TRAJECTORY_STOP": "trajectory_guard.stop", "TRAJECTORY_RECOVERY": "trajectory_guard.recovery",
+    "TRAJECTORY_REFUSAL": "trajectory_guard.refusal",
+    "TRAJECTORY_REQUIRED_ACTIONS_MISSING": "trajectory_guard.required_actions.missing",
+    "TRAJECTORY_FLAG_RAISED": "trajectory_guard.flag.raised",
+    "TRAJECTORY_FLAG_CLEARED": "trajectory_guard.flag.cleared",
+    "BUDGET_ALERT": BUDGET_ALERT_EVENT, "BUDGET_REFUSAL": "trajectory_guard.budget.refusal",
+    "SPENDING_OUTLIER": OUTLIER_EVENT,
+}  # fmt: skip
+"""Names of events by the ``event_type`` of their log lines. Events on spans have the same names."""
 TAG: Final = "LOOP_DETECTED"
 
 
