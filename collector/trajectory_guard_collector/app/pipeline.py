@@ -120,7 +120,7 @@ class Pipeline:
             self._notify(scored.events)
         if scored.spans:
             if len(self._unsent) == _MAX_UNSENT:
-                self._metrics.add(catalogue.ERRORS, where="guard_spans")
+                self._metrics.error("guard_spans")
                 _log.warning("%d guard spans are dropped: %d batches wait already", self._unsent[0].items, _MAX_UNSENT)
             self._unsent.append(Batch(Signal.TRACES, scored.data, scored.spans))
         while self._unsent:
@@ -167,7 +167,7 @@ class Pipeline:
         except DecodeError as error:
             raise BadDataError(f"not a valid ExportTraceServiceRequest: {error}") from None
         except Exception:  # noqa: BLE001  the guard fails, the telemetry goes on
-            self._metrics.add(catalogue.ERRORS, where="evaluate")
+            self._metrics.error("evaluate")
             _log.exception("a request of %d spans could not be scored; it is forwarded unchanged", batch.items)
             return ScoredRequest(batch.data, batch.items, 0, [])
         seconds = time.perf_counter() - started
@@ -189,7 +189,7 @@ class Pipeline:
         try:
             listener(events)
         except Exception:  # noqa: BLE001  a listener that fails must not cost the batch
-            self._metrics.add(catalogue.ERRORS, where="listener")
+            self._metrics.error("listener")
             _log.exception("a listener failed to process loop events")
 
 

@@ -36,7 +36,6 @@ from trajectory_guard_collector.scoring.identification import Identifier
 from trajectory_guard_collector.scoring.items import EventKind, StepItem
 from trajectory_guard_collector.scoring.parser import OpaqueSpan, ParsedRequest, RequestParser, any_value
 from trajectory_guard_collector.scoring.registry import Attributes, TrajectoryRegistry
-from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.metrics import Metrics, ScoringCounts
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
@@ -139,7 +138,7 @@ class RequestScorer:
         return ScoredRequest(tagged, parsed.count + guard_spans, len(parsed.agent_spans), events, wal_entry)
 
     def _pass_over(self, spans: int) -> None:
-        self.metrics.add(catalogue.ERRORS, spans, where="parse.depth")
+        self.metrics.error("parse.depth", spans)
         text = f"{spans} agent spans with values nested too deeply to be read are forwarded unchanged"
         self._log.log(logging.WARNING, "parse.depth", text)
 

@@ -257,7 +257,7 @@ class MemoryQueue:
         except GaveUpError as error:
             return Failure(str(error), error.retry_after_s)
         except Exception as error:  # noqa: BLE001  the failure is reported to the sender, and the consumer continues
-            self._metrics.add(catalogue.ERRORS, where=f"queue of {self.sender.name}")
+            self._metrics.error(f"queue of {self.sender.name}")
             _log.exception("exporter %s: cannot send a batch", self.sender.name)
             return Failure(str(error))
         return None

@@ -165,7 +165,7 @@ class RequestHandler:
 
     def _reject_own(self, signal: Signal, items: int) -> RejectedItems:
         """Drop a request that has come back, as a partial success: a sender does not send any of that again."""
-        self._metrics.add(catalogue.ERRORS, where="receiver.loop")
+        self._metrics.error("receiver.loop")
         reason = "this collector sent it: an exporter leads back here, directly or through others"
         self._count(catalogue.REFUSED[signal], items)
         # Python's exporters do not report a partial success themselves.
@@ -200,7 +200,7 @@ class RequestHandler:
         except Exception:  # the service continues, and the sender keeps the batch
             logger.exception("%s: a request of %d %s failed", transport, batch.items, signal.items)
             self._count(catalogue.FAILED[signal], batch.items)
-            self._metrics.add(catalogue.ERRORS, where="receiver")
+            self._metrics.error("receiver")
             raise UnavailableError("internal error") from None
         self._count(catalogue.ACCEPTED[signal], batch.items)
 
