@@ -86,7 +86,10 @@ _THROUGH: Final = ("processor", "otel_signal")
 
 ACCEPTED: Final = _per_signal("otelcol_receiver_accepted", _IN, "taken over from senders", "rises with the load")
 REFUSED: Final = _per_signal(
-    "otelcol_receiver_refused", _IN, "refused; the sender still has them", "0; bursts while a backend is down"
+    "otelcol_receiver_refused",
+    _IN,
+    "refused; the sender still has them, or knows that they are dropped",
+    "0; bursts while a backend is down",
 )
 FAILED: Final = _per_signal("otelcol_receiver_failed", _IN, "not taken over because of an error here", "0")
 REQUESTS: Final = Metric(
