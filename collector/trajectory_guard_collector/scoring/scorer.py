@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, SpanFlags
 
 from trajectory_guard import __version__, telemetry
 from trajectory_guard.config import GuardConfig
@@ -262,7 +262,7 @@ def tagged(span: Span, attributes: Attributes, encoded: bytes = b"") -> bytes:
 
 def guard_span(item: StepItem, kind: EventKind, encoded: bytes) -> bytes:
     """The guard's own span about a step, serialized. Its id derives from the step, so that a second delivery repeats
-    the span.
+    the span. It stands under the parent of the step, so that trace state and flags of both are the same.
 
     Parameters:
         encoded: ``encoded_attributes`` of the finding.
@@ -275,13 +275,17 @@ def guard_span(item: StepItem, kind: EventKind, encoded: bytes) -> bytes:
     span = Span(
         trace_id=item.span[:16],
         span_id=blake2b(item.span + kind.value.encode(), digest_size=8, person=b"guard-span").digest(),
+        trace_state=item.trace_state,
         parent_span_id=item.parent_id or span_id,
         name=telemetry.LOOP_SPAN_NAME if kind is EventKind.START else telemetry.SPAN_NAME,
         kind=Span.SPAN_KIND_INTERNAL,
         start_time_unix_nano=end,
         end_time_unix_nano=end,
+        flags=item.flags,
     )
-    span.links.add(trace_id=item.span[:16], span_id=span_id)
+    # The flags of a link say whether the linked span is a remote one; those of a span, whether its parent is.
+    local = item.flags & ~SpanFlags.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK
+    span.links.add(trace_id=item.span[:16], span_id=span_id, trace_state=item.trace_state, flags=local)
     return span.SerializeToString() + encoded + encoded_attributes(own)
 
 
