@@ -24,6 +24,7 @@ from opentelemetry.util._once import Once
 
 from trajectory_guard import FlagBoard, GuardConfig, runtime, telemetry
 from trajectory_guard.config import ConfigError
+from trajectory_guard.core.certificates import Certificate
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.otel import instrument as instrumentation
 from trajectory_guard.otel import metrics as otel_metrics
@@ -187,6 +188,28 @@ def test_one_processor_of_two_providers_writes_to_that_of_the_tool_span() -> Non
     one.shutdown()
     loop(two, 3, "c")
     assert processor.board.read("c").level.value == "OBSERVE"  # a provider ends its processors
+
+
+@pytest.mark.parametrize("limit, whole", [(50, False), (100_000, True), (None, True)])
+def test_a_certificate_is_on_its_span_whole_or_not_at_all(limit: int | None, whole: bool) -> None:
+    exporter, board, reader = InMemorySpanExporter(), FlagBoard(), InMemoryMetricReader()
+    limits = SpanLimits(max_span_attribute_length=limit) if limit is not None else None
+    provider = TracerProvider(span_limits=limits, shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    meters = MeterProvider([reader], shutdown_on_exit=False)
+    provider.add_span_processor(TrajectoryGuardProcessor(board=board, meter_provider=meters))
+    loop(provider)
+    (own,) = own_spans(exporter)
+    found = (own.attributes or {}).get(telemetry.CERTIFICATE)
+    assert (found is not None) is whole
+    assert found is None or Certificate.from_json(str(found)).verify()
+    data = reader.get_metrics_data()
+    assert data is not None
+    (metric,) = [
+        one for one in data.resource_metrics[0].scope_metrics[0].metrics
+        if one.name == "trajectory_guard.certificates.left_out"
+    ]  # fmt: skip
+    assert [point.value for point in metric.data.data_points] == [0 if whole else 1]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -108,7 +108,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._trajectories = self.board.trajectories
         self.configure(self.board.config)
         self.switch_on()
-        self._spans = VerdictSpans(tracer_provider)
+        self._spans = VerdictSpans(tracer_provider, self.board.counts)
         now_and_after_fork(self._renew_lock)
         self._open: dict[int, Span] = {}  # span id -> live span, oldest first, for identity
         self._readers = readers()

@@ -11,6 +11,7 @@ may be in the same place, nor for a lock without limit: the thread that waits fo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, cast
@@ -91,10 +92,12 @@ class VerdictSpans:
 
     Parameters:
         tracer_provider: by default that of each verdict's tool span.
+        counts: where certificates that do not fit are counted.
     """
 
-    def __init__(self, tracer_provider: trace.TracerProvider | None = None) -> None:
+    def __init__(self, tracer_provider: trace.TracerProvider | None = None, counts: Counter[str] | None = None) -> None:
         self._given = tracer_provider
+        self._counts = Counter() if counts is None else counts
         self._first: Callable[[], trace.TracerProvider | None] | None = None  # weak, so that an application can drop it
 
     def learn(self, span: Span) -> None:
@@ -127,12 +130,20 @@ class VerdictSpans:
         if provider is None and self._first is not None:
             provider = self._first()
         tracer = tracer_without_pool(provider or trace.get_tracer_provider(), telemetry.SCOPE, __version__)
+        self._leave_out_certificate(own, tracer)
         tracer.start_span(
             telemetry.SPAN_NAME,
             context=context,
             attributes=dict(reversed(own.items())),  # the SDK keeps the last ones, if there is no room for all
             links=[trace.Link(tool)] if tool is not None else None,
         ).end()
+
+    def _leave_out_certificate(self, own: dict[str, AttributeValue], tracer: Any) -> None:
+        """Leave a certificate out that the SDK would cut off: no program could read it. Log lines have the whole."""
+        limit = getattr(getattr(tracer, "_span_limits", None), "max_span_attribute_length", None)
+        if limit is not None and len(str(own.get(telemetry.CERTIFICATE, ""))) > limit:
+            del own[telemetry.CERTIFICATE]
+            self._counts["certificates_left_out"] += 1
 
 
 # --- live spans of the application -----------------------------------------------------------------------------
