@@ -56,9 +56,9 @@ class Records:
         return [(json.loads(one.body), dict(one.attributes)) for one in found]
 
     def of(self, event: str) -> list[dict[str, Any]]:
-        """Attributes of the records of an event, without those that say where it was logged."""
+        """Attributes of the records of an event, without its name and those that say where it was logged."""
         return [
-            {key: value for key, value in attributes.items() if not key.startswith("code.")}
+            {key: value for key, value in attributes.items() if not key.startswith(("code.", "otel."))}
             for entry, attributes in self()
             if entry["event_type"] == event
         ]
@@ -172,6 +172,25 @@ def test_other_events_have_the_keys_that_apply(records: Records) -> None:
     assert records.of("TRAJECTORY_REFUSAL") == [{telemetry.TRAJECTORY_ID: "t", telemetry.TOOL: "search"}]
     assert records.of("TRAJECTORY_REQUIRED_ACTIONS_MISSING") == [{telemetry.TRAJECTORY_ID: "t"}]
     assert records.of("TRAJECTORY_FLAG_RAISED") == [{telemetry.TRAJECTORY_ID: "t", telemetry.INTERVENTION: "STOP"}]
+
+
+def test_each_record_names_its_event(records: Records, spans: InMemorySpanExporter) -> None:
+    log_refusal("t", "search", "failed", 2)
+    log_missing_actions("t", ["write_file"])
+    log_flag("RAISED", "t", "STOP", "it is late", "ann")
+    log_flag("CLEARED", "t", "", "all is well", "ann")
+    spending = FlagBoard(GuardConfig(budgets=[{"scope": "service", "tokens": 100}])).spending
+    assert spending is not None
+    log_booked(spending.book(LedgerEntry("call", "t", "a", "shop", today(time.time()), "m", 40, 15)))
+    named = {entry["event_type"]: attributes["otel.event.name"] for entry, attributes in records()}
+    assert named == {
+        "TRAJECTORY_OBSERVE": "trajectory_guard.observe", "TRAJECTORY_NUDGE": "trajectory_guard.nudge",
+        "TRAJECTORY_STOP": "trajectory_guard.stop", "TRAJECTORY_RECOVERY": "trajectory_guard.recovery",
+        "TRAJECTORY_REFUSAL": "trajectory_guard.refusal",
+        "TRAJECTORY_REQUIRED_ACTIONS_MISSING": "trajectory_guard.required_actions.missing",
+        "TRAJECTORY_FLAG_RAISED": "trajectory_guard.flag.raised",
+        "TRAJECTORY_FLAG_CLEARED": "trajectory_guard.flag.cleared", "BUDGET_ALERT": "trajectory_guard.budget.alert",
+    }  # fmt: skip
 
 
 def test_an_alert_of_a_budget_has_its_keys(records: Records) -> None:

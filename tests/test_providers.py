@@ -18,10 +18,13 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased, Sampler
 from opentelemetry.util._once import Once
 
 from trajectory_guard import FlagBoard, GuardConfig, runtime, telemetry
 from trajectory_guard.config import ConfigError
+from trajectory_guard.core.certificates import Certificate
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.otel import instrument as instrumentation
 from trajectory_guard.otel import metrics as otel_metrics
@@ -102,6 +105,111 @@ def test_the_spans_of_the_guard_go_where_the_spans_of_the_agent_go(way: str, has
     assert (guard_spans(exporter), guard_spans(elsewhere)) == (1, 0)
     own = next(one for one in exporter.get_finished_spans() if one.name == telemetry.SPAN_NAME)
     assert own.resource == exporter.get_finished_spans()[0].resource
+
+
+def own_spans(exporter: InMemorySpanExporter) -> list[ReadableSpan]:
+    return [one for one in exporter.get_finished_spans() if one.name == telemetry.SPAN_NAME]
+
+
+class Numbered(RandomIdGenerator):
+    """Span ids from one on, as an application chooses them that wants to recognise its spans."""
+
+    def __init__(self) -> None:
+        self.last = 0
+
+    def generate_span_id(self) -> int:
+        self.last += 1
+        return self.last
+
+
+@pytest.mark.parametrize("way", ["global", "instrument"])
+def test_the_id_generator_of_the_application_makes_the_ids_of_the_guards_spans(way: str) -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider(id_generator=Numbered(), shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    if way == "global":
+        trace.set_tracer_provider(provider)
+        provider.add_span_processor(TrajectoryGuardProcessor(board=FlagBoard()))
+    else:
+        instrument(provider)
+    loop(provider)
+    (own,) = own_spans(exporter)
+    assert (own.context and own.context.span_id) == 4
+
+
+@pytest.mark.skipif(
+    not hasattr(TracerProvider, "_set_tracer_configurator"), reason="this SDK has no TracerConfigurator"
+)
+def test_an_application_that_switches_the_guards_tracer_off_gets_no_spans_of_it() -> None:
+    from opentelemetry.sdk.trace import _TracerConfig
+
+    provider, exporter = application()
+    processor = instrument(provider)
+    provider._set_tracer_configurator(
+        tracer_configurator=lambda scope: _TracerConfig(is_enabled=scope.name != telemetry.SCOPE)
+    )
+    loop(provider)
+    assert guard_spans(exporter) == 0
+    assert processor.board.read("c").level.value == "NUDGE"
+
+
+@pytest.mark.parametrize("has_global", [False, True])
+@pytest.mark.parametrize("sampler, flags", [(ALWAYS_ON, 0), (ALWAYS_ON, 1), (ParentBased(ALWAYS_ON), 1)])
+def test_the_sampler_of_the_application_decides_and_the_trace_state_is_inherited(
+    sampler: Sampler, flags: int, has_global: bool
+) -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider(sampler=sampler, shutdown_on_exit=False)
+    if has_global:
+        trace.set_tracer_provider(provider)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    provider.add_span_processor(TrajectoryGuardProcessor(board=FlagBoard()))
+    state = trace.TraceState([("vendor", "x")])
+    caller = trace.SpanContext(0x1F, 0x2F, is_remote=True, trace_flags=trace.TraceFlags(flags), trace_state=state)
+    with trace.use_span(trace.NonRecordingSpan(caller)):
+        loop(provider)
+    (own,) = own_spans(exporter)
+    assert own.context is not None
+    assert own.parent == caller
+    assert (own.context.trace_state, own.context.trace_flags) == (state, 1)
+    assert own.links[0].context.trace_state == state
+
+
+def test_one_processor_of_two_providers_writes_to_that_of_the_tool_span() -> None:
+    (one, first), (two, second) = application(), application()
+    processor = TrajectoryGuardProcessor(board=FlagBoard())
+    one.add_span_processor(processor)
+    two.add_span_processor(processor)
+    for _ in range(3):
+        loop(one, 1, "a")
+        loop(two, 1, "b")
+    attributes = [
+        [(span.attributes or {})[telemetry.TRAJECTORY_ID] for span in own_spans(at)] for at in (first, second)
+    ]
+    assert attributes == [["a"], ["b"]]
+    one.shutdown()
+    loop(two, 3, "c")
+    assert processor.board.read("c").level.value == "OBSERVE"  # a provider ends its processors
+
+
+@pytest.mark.parametrize("limit, whole", [(50, False), (100_000, True), (None, True)])
+def test_a_certificate_is_on_its_span_whole_or_not_at_all(limit: int | None, whole: bool) -> None:
+    exporter, board, reader = InMemorySpanExporter(), FlagBoard(), InMemoryMetricReader()
+    limits = SpanLimits(max_span_attribute_length=limit) if limit is not None else None
+    provider = TracerProvider(span_limits=limits, shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    meters = MeterProvider([reader], shutdown_on_exit=False)
+    provider.add_span_processor(TrajectoryGuardProcessor(board=board, meter_provider=meters))
+    loop(provider)
+    (own,) = own_spans(exporter)
+    found = (own.attributes or {}).get(telemetry.CERTIFICATE)
+    assert (found is not None) is whole
+    assert found is None or Certificate.from_json(str(found)).verify()
+    data = reader.get_metrics_data()
+    assert data is not None
+    (metric,) = [
+        one for one in data.resource_metrics[0].scope_metrics[0].metrics
+        if one.name == "trajectory_guard.certificates.left_out"
+    ]  # fmt: skip
+    assert [point.value for point in metric.data.data_points] == [0 if whole else 1]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("threads", [1, 2])

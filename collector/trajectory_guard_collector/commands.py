@@ -19,8 +19,8 @@ COMPONENTS: Final = {
         "otlp": "OTLP over gRPC and HTTP (protobuf and JSON): traces are scored, metrics and logs forwarded",
     },
     "exporters": {
-        "otlp": "OTLP over gRPC",
-        "otlphttp": "OTLP over HTTP, protobuf",
+        "otlp": "OTLP over gRPC; also otlp_grpc",
+        "otlphttp": "OTLP over HTTP, protobuf; also otlp_http",
         "langfuse": "Langfuse's OTLP endpoint, traces only",
         "debug": "prints verdicts live",
     },

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from dashboards.generator.collector import COLLECTOR_UID, OWN
 from dashboards.generator.fleet import FLEET_UID
-from dashboards.generator.recordings import IN_PROCESS_WHERE, READY
+from dashboards.generator.recordings import ERROR_WHERE, READY
 
 JOB: Final = "trajectory-guard"
 """The scrape job of the collectors."""
@@ -51,6 +51,8 @@ _INSTANCE: Final = "var-instance={{ $labels.instance | urlquery }}"
 _WORKER: Final = "var-worker={{ $labels.instance | urlquery }}"
 _OF_A_WORKER: Final = f"on (instance) {READY}"
 """Follows ``and`` or ``unless``: collectors and stream workers have metrics in common, and need other advice."""
+_OF_A_COLLECTOR: Final = "and on (instance) trajectory_guard_trajectories_by_score"
+"""Applications count their evictions under the same name, and need other advice, too."""
 _DEBUG_PAGE: Final = "/debug/trajectories of the collector (port 8888), with ?q={{ $labels.service_name | urlquery }}"
 
 
@@ -152,7 +154,7 @@ def _about_evaluation() -> list[Alert]:
             "GuardErrors", GUARD, WARNING,
             "instance_where:trajectory_guard_errors:count15m", 0, "0s",
             "The guard {{ $labels.instance }} contained {{ $value | printf \"%.0f\" }} errors in "
-            f"{{{{ $labels.where }}}}{{{{ $labels.{IN_PROCESS_WHERE} }}}} within 15 minutes.",
+            f"{{{{ $labels.{ERROR_WHERE} }}}} within 15 minutes.",
             "Its log has the first error of each kind; a bug of the guard comes with a traceback.",
             "Telemetry goes on, untagged where scoring failed. `tls_reload`, `tokens_reload`: a changed file cannot be "
             "used, correct it. `evaluate.ids`, `parse.depth`: a sender's spans have no ids, or are nested too deeply. "
@@ -164,7 +166,7 @@ def _about_evaluation() -> list[Alert]:
         ),
         Alert(
             "GuardForgets", GUARD, WARNING,
-            "instance:trajectory_guard_evictions_full:count15m", 0, "0s",
+            f"instance:trajectory_guard_evictions_full:count15m\n{_OF_A_COLLECTOR}", 0, "0s",
             "The collector {{ $labels.instance }} forgot {{ $value | printf \"%.0f\" }} trajectories in use within "
             "15 minutes, since it holds as many as it may: they had made a step less than trajectories.reorder_s ago.",
             "See 'Trajectories in memory', too.",

@@ -20,6 +20,7 @@ from dashboards.generator.panels import (
     stat,
 )
 from dashboards.generator.promql import SHOWN, STEP, any_signal, counted, divided, summed
+from dashboards.generator.recordings import ERROR_WHERE, EVICTION_REASON
 from dashboards.generator.workers import worker_variable, workers
 
 COLLECTOR_UID: Final = "trajectory-guard-collector"
@@ -162,10 +163,11 @@ def _evaluating() -> list[Json]:
               query(f"sum by (instance) (trajectory_guard_trajectories_active{{{_AT}}})", "{{instance}}")),
         graph("Evictions", "Trajectories forgotten. idle: nothing came for guard.idle_ttl_s. full: too many at a "
               "time, running ones lose their score. Healthy: idle only.",
-              query(_events("trajectory_guard_evictions_total", "reason"), "{{reason}}"), bars=True),
+              query(_events("trajectory_guard_evictions_total", EVICTION_REASON), f"{{{{{EVICTION_REASON}}}}}"),
+              bars=True),
         graph("Own errors by place", "Healthy: empty. The log has the first of each kind. Lines not written: nobody "
               "reads standard error or standard output.",
-              query(_events("trajectory_guard_errors_total", "where"), "{{where}}"),
+              query(_events("trajectory_guard_errors_total", ERROR_WHERE), f"{{{{{ERROR_WHERE}}}}}"),
               query(_events("trajectory_guard_dropped_lines_total", "stream"), "lines not written: {{stream}}"),
               bars=True),
         graph("Label values beyond the bound", "Services, agents and tools counted as other from then on. Healthy: "
@@ -215,12 +217,13 @@ def _scores() -> Sequence[Json]:
               _by_exporter(rate, "trajectory_guard_scores_sent_total", "sent/s"),
               _by_exporter(rate, "trajectory_guard_scores_failed_total", "failed/s"),
               _by_exporter("{}", "trajectory_guard_scores_waiting", "waiting"),
-              query(f"sum by (exporter, status) (rate(trajectory_guard_scores_attempts_failed_total{{{_OUT}}}"
-                    "[$__rate_interval]))", "{{exporter}} attempts failed/s: {{status}}"), width=12),
+              query(f"sum by (exporter, error_type) (rate(trajectory_guard_scores_attempts_failed_total{{{_OUT}}}"
+                    "[$__rate_interval]))", "{{exporter}} attempts failed/s: {{error_type}}"), width=12),
         graph("Requests for flags", "Agents in other processes that ask for their flag, by HTTP status, and flags that "
               "people raise and clear. Healthy: 200 only.",
               query(_rate("trajectory_guard_flag_requests_total", "status"), "{{status}}"),
-              query(_rate("trajectory_guard_flags_by_hand_total", "action"), "by hand: {{action}}"),
+              query(_rate("trajectory_guard_flags_by_hand_total", "trajectory_guard_flag_action"),
+                    "by hand: {{trajectory_guard_flag_action}}"),
               unit="reqps", width=12),
     ]  # fmt: skip
 

@@ -15,8 +15,10 @@ _REJECTIONS: Final = "INVALID_ARGUMENT|UNAUTHENTICATED|too_large_or_cut_off|400|
 """Answers after which a sender drops its data."""
 NOT_WAITING: Final = 'trajectory_guard_loop_certainty!="waiting"'
 """Polling and retries after passing failures get advice, and are no fault: no alert counts them."""
-IN_PROCESS_WHERE: Final = "trajectory_guard_error_where"
-"""The label ``where`` of the errors of a guard in an application."""
+ERROR_WHERE: Final = "trajectory_guard_error_where"
+"""The label that says where an error of a guard was contained, in an application and in a collector."""
+EVICTION_REASON: Final = "trajectory_guard_eviction_reason"
+"""The label that says why a trajectory was evicted, in an application and in a collector."""
 READY: Final = "trajectory_guard_fleet_ready"
 """A series that every stream worker has, and no collector."""
 
@@ -108,9 +110,9 @@ def _of_collectors(windows: Windows) -> list[Recording]:
     rejected = requests("rejected_requests", f'status=~"{_REJECTIONS}"')
     return [
         Recording("instance_where:trajectory_guard_errors:count15m",
-                  total("trajectory_guard_errors_total", "instance", "where", IN_PROCESS_WHERE)),
+                  total("trajectory_guard_errors_total", "instance", ERROR_WHERE)),
         Recording("instance:trajectory_guard_evictions_full:count15m",
-                  total("trajectory_guard_evictions_total", "instance", matchers='reason="full"')),
+                  total("trajectory_guard_evictions_total", "instance", matchers=f'{EVICTION_REASON}="full"')),
         Recording("instance:trajectory_guard_late_steps:count15m", late),
         Recording("instance:trajectory_guard_late_steps:ratio15m",
                   divided("instance:trajectory_guard_late_steps:count15m", steps)),

@@ -96,8 +96,8 @@ def _models() -> list[Json]:
               unit="short", bars=True, stacked=True),
         graph("Events of the ledger", "calls: booked. duplicates: second spans of a call. outliers: calls far above "
               "the usual of their agent. Healthy: lost and forgotten stay empty, outliers are rare.",
-              query(_grown("trajectory_guard_spending_events_total", STEP, "event", "trajectory_guard_spending_event"),
-                    "{{event}}{{trajectory_guard_spending_event}}"),  # of a collector, or of an application
+              query(_grown("trajectory_guard_spending_events_total", STEP, "trajectory_guard_spending_event"),
+                    "{{trajectory_guard_spending_event}}"),
               bars=True),
     ]  # fmt: skip
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from dashboards.generator.panels import ORANGE, RED, Json, folded, graph, instant, label_values, query, stat
 from dashboards.generator.promql import SHOWN, STEP, Window, counted, divided, summed
-from dashboards.generator.recordings import READY, busy, lag_seconds
+from dashboards.generator.recordings import EVICTION_REASON, READY, busy, lag_seconds
 
 _AT: Final = 'instance=~"$worker"'
 _READY: Final = f"{READY}{{{_AT}}}"
@@ -102,6 +102,6 @@ def _flags() -> list[Json]:
               query(f"sum by (instance) (trajectory_guard_fleet_flags{{{_AT}}})", "{{instance}}"), width=12),
         graph("Flags forgotten", "idle: nobody needs them any more. full: flags.max_trajectories is too low, and gates "
               "let such runs go on. names: names of one trajectory. Healthy: idle only.",
-              query(_counted("trajectory_guard_fleet_flag_evictions_total", STEP, "reason"), "{{reason}}"), bars=True,
-              width=12),
+              query(_counted("trajectory_guard_fleet_flag_evictions_total", STEP, EVICTION_REASON),
+                    f"{{{{{EVICTION_REASON}}}}}"), bars=True, width=12),
     ]  # fmt: skip

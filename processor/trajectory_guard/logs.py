@@ -122,7 +122,9 @@ def _write_verdict(level: int, verdict: Verdict, entry: Mapping[str, Any]) -> No
 
 
 def _attributes(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: entry[field] for field, key in _ATTRIBUTES.items() if entry.get(field, "") not in ("", [])}
+    found = {key: entry[field] for field, key in _ATTRIBUTES.items() if entry.get(field, "") not in ("", [])}
+    found[telemetry.EVENT_NAME] = telemetry.EVENT_NAMES[entry["event_type"]]
+    return found
 
 
 def _write(level: int, entry: Mapping[str, Any], attributes: Mapping[str, Any]) -> None:

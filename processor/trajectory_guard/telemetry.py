@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from trajectory_guard.dialects.span import GUARD_SCOPE
@@ -59,6 +60,20 @@ QUALITY_EVENT: Final = "trajectory_guard.quality.event"
 SETTLED_ANSWER: Final = "trajectory_guard.settled.answer"
 SCORE_OUTCOME: Final = "trajectory_guard.score.outcome"
 LANGFUSE_TAGS: Final = "langfuse.trace.tags"
+EVENT_NAME: Final = "otel.event.name"
+"""Attribute of a log record that a logging library has made. OpenTelemetry's handler for ``logging`` sets the record's
+``EventName`` from it."""
+EVENT_NAMES: Final[Mapping[str, str]] = {
+    "TRAJECTORY_OBSERVE": "trajectory_guard.observe", "TRAJECTORY_NUDGE": "trajectory_guard.nudge",
+    "TRAJECTORY_STOP": "trajectory_guard.stop", "TRAJECTORY_RECOVERY": "trajectory_guard.recovery",
+    "TRAJECTORY_REFUSAL": "trajectory_guard.refusal",
+    "TRAJECTORY_REQUIRED_ACTIONS_MISSING": "trajectory_guard.required_actions.missing",
+    "TRAJECTORY_FLAG_RAISED": "trajectory_guard.flag.raised",
+    "TRAJECTORY_FLAG_CLEARED": "trajectory_guard.flag.cleared",
+    "BUDGET_ALERT": BUDGET_ALERT_EVENT, "BUDGET_REFUSAL": "trajectory_guard.budget.refusal",
+    "SPENDING_OUTLIER": OUTLIER_EVENT,
+}  # fmt: skip
+"""Names of events by the ``event_type`` of their log lines. Events on spans have the same names."""
 TAG: Final = "LOOP_DETECTED"
 
 
@@ -119,7 +134,8 @@ ATTRIBUTES: Final = (
     Attribute(
         CERTIFICATE,
         "string",
-        "on the guard's own span of a nudge or stop: its certificate, canonical JSON of numbers and fingerprints",
+        "on the guard's own span of a nudge or stop: its certificate, canonical JSON of numbers and fingerprints; left "
+        "out where the SDK's limit of length would cut it off",
     ),
     Attribute(BUDGET_LEVEL, "string", "normal, aggressive, new_sessions_only or blocked; at an alert of a budget"),
     Attribute(BUDGET_USED, "double", "part of the budget that is used, 1.0 for all of it; at an alert"),
@@ -180,6 +196,10 @@ DUPLICATES: Final = Metric("trajectory_guard.duplicates", "counter", "{step}", "
 FINGERPRINTED: Final = Metric(
     "trajectory_guard.steps.fingerprinted", "counter", "{step}",
     "tool calls whose arguments or result were too long to be understood in full",
+)  # fmt: skip
+CERTIFICATES_LEFT_OUT: Final = Metric(
+    "trajectory_guard.certificates.left_out", "counter", "{certificate}",
+    "certificates that are not on their span, since the SDK's limit of length would have cut them off",
 )  # fmt: skip
 EXPIRED: Final = Metric(
     "trajectory_guard.spans.expired", "counter", "{span}", "open spans dropped, by reason", (EXPIRY_REASON,)
@@ -254,7 +274,7 @@ SCORE_ATTEMPTS_FAILED: Final = Metric(
 
 METRICS: Final = (
     STEPS, DETECTIONS, INTERVENTIONS, REFUSALS, HAND_FLAGS, EPISODES, RECOVERIES, ACTIVE, EVICTIONS, REQUIRED_MISSING,
-    ERRORS, DUPLICATES, FINGERPRINTED, EXPIRED, LATENCY, LOOP_STEPS, LOOP_TOKENS, LOOP_COST, SPENDING_TOKENS,
-    SPENDING_COST, SPENDING_UNPRICED, SPENDING_EVENTS, BUDGET_RATIO, BUDGET_ALERTS, BUDGET_ACTIONS, QUALITY_MEAN,
-    QUALITY_EVENTS, SETTLED, SCORES, SCORE_ATTEMPTS_FAILED,
+    ERRORS, DUPLICATES, FINGERPRINTED, CERTIFICATES_LEFT_OUT, EXPIRED, LATENCY, LOOP_STEPS, LOOP_TOKENS, LOOP_COST,
+    SPENDING_TOKENS, SPENDING_COST, SPENDING_UNPRICED, SPENDING_EVENTS, BUDGET_RATIO, BUDGET_ALERTS, BUDGET_ACTIONS,
+    QUALITY_MEAN, QUALITY_EVENTS, SETTLED, SCORES, SCORE_ATTEMPTS_FAILED,
 )  # fmt: skip

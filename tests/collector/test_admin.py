@@ -96,7 +96,9 @@ async def test_an_error_is_reported_and_counted_and_the_server_goes_on(client: h
     world.rows = [{"score": "not a number"}, {"score": 1.0}]
     failed = await client.get("/debug/trajectories")
     assert (failed.status_code, failed.json()) == (500, {"error": "TypeError while answering /debug/trajectories"})
-    assert 'trajectory_guard_errors_total{where="admin"} 1.0' in (await client.get("/metrics")).text
+    assert (
+        'trajectory_guard_errors_total{trajectory_guard_error_where="admin"} 1.0' in (await client.get("/metrics")).text
+    )
 
 
 # --- clients that take and give nothing ------------------------------------------------------------------------------

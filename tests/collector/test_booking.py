@@ -317,7 +317,12 @@ def test_the_ledger_fails_and_the_spans_are_scored(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(scorer.spending, "book_all", lambda changes: 1 / 0)
     scored = scorer.score(request(chat("x"), *loop(3, start=1)))
     assert any(event.kind.value == "nudge" for event in scored.events)
-    assert scorer.metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "spending"}) == 1
+    assert (
+        scorer.metrics.registry.get_sample_value(
+            "trajectory_guard_errors_total", {"trajectory_guard_error_where": "spending"}
+        )
+        == 1
+    )
 
 
 # --- identification here, trajectories elsewhere -------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 import tracemalloc
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -152,7 +153,7 @@ def test_trajectories_are_bounded_by_number_and_evictions_counted() -> None:
     for at in range(50):
         scorer.score(request(tool(f"s{at}", conversation=f"c{at}", trace=f"t{at}", at=at)))
     assert len(scorer.registry) == 10
-    assert counted(scorer.metrics, "trajectory_guard_evictions_total", reason="full") == 40
+    assert counted(scorer.metrics, "trajectory_guard_evictions_total", trajectory_guard_eviction_reason="full") == 40
 
 
 @pytest.mark.parametrize(
@@ -164,7 +165,9 @@ def test_trajectories_that_are_at_rest_and_give_way_to_new_ones_are_counted_apar
     for at in range(20):
         now[0] += idle_s if at == 10 else 0.0
         scorer.score(request(tool(f"s{at}", conversation=f"c{at}", trace=f"t{at}", at=at)))
-    found = [counted(scorer.metrics, "trajectory_guard_evictions_total", reason=one) for one in ("full", "full_idle")]
+    by_reason = "trajectory_guard_eviction_reason"
+    evicted = partial(counted, scorer.metrics, "trajectory_guard_evictions_total")
+    found = [evicted(**{by_reason: one}) for one in ("full", "full_idle")]
     assert found == ([10, 0] if reason == "full" else [0, 10])
 
 
@@ -185,7 +188,7 @@ def test_short_memory_evicts_idle_trajectories_once_nothing_else_can_be_freed() 
     assert not scorer.shed()  # the others are in use
     scorer.maintain()
     assert [trajectory.key[1] for trajectory in scorer.registry] == [f"c{at}" for at in range(20, 40)]
-    assert counted(scorer.metrics, "trajectory_guard_evictions_total", reason="memory") == 20
+    assert counted(scorer.metrics, "trajectory_guard_evictions_total", trajectory_guard_eviction_reason="memory") == 20
 
 
 def test_idle_trajectories_are_evicted() -> None:
@@ -195,7 +198,7 @@ def test_idle_trajectories_are_evicted() -> None:
     clock.now = 200.0
     scorer.score(request(tool("t", conversation="d")))
     assert [trajectory.key[1] for trajectory in scorer.registry] == ["d"]
-    assert counted(scorer.metrics, "trajectory_guard_evictions_total", reason="idle") == 1
+    assert counted(scorer.metrics, "trajectory_guard_evictions_total", trajectory_guard_eviction_reason="idle") == 1
 
 
 @pytest.mark.parametrize("gives_way", ["idle", "memory"])
@@ -393,7 +396,7 @@ def test_spans_without_ids_are_forwarded_counted_and_not_evaluated() -> None:
     one.span_id = b""
     data = request(one, tool("t"))
     assert scorer.score(data).data is data
-    assert counted(scorer.metrics, "trajectory_guard_errors_total", where="evaluate.ids") == 1
+    assert counted(scorer.metrics, "trajectory_guard_errors_total", trajectory_guard_error_where="evaluate.ids") == 1
     assert next(iter(scorer.registry)).steps == 1
 
 

@@ -609,9 +609,9 @@ def test_null_over_a_value_is_the_value_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "endpoint"),
-    [("otlphttp", "http://tempo:0"), ("otlphttp", "https://[::1]:00/otlp?a=1"), ("langfuse", "https://langfuse:0"),
+    [("otlphttp", "http://tempo:0"), ("otlp_http", "https://[::1]:00/otlp?a=1"), ("langfuse", "https://langfuse:0"),
      ("otlp", "http://tempo:0"), ("otlp", "dns:tempo:0"), ("otlp", "dns:///tempo:0"), ("otlp", "ipv4:10.0.0.1:0,10.0.0.2:4317"),
-     ("otlp", "ipv6:[::1]:0"), ("otlp", "tempo:0")],
+     ("otlp", "ipv6:[::1]:0"), ("otlp_grpc", "tempo:0")],
 )  # fmt: skip
 def test_no_backend_listens_on_port_0(kind: str, endpoint: str) -> None:
     keys = {"public_key": "pk", "secret_key": "sk"} if kind == "langfuse" else {}
@@ -623,7 +623,7 @@ def test_no_backend_listens_on_port_0(kind: str, endpoint: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "endpoint"),
-    [("otlphttp", "http://tempo"), ("otlphttp", "http://tempo:10"), ("otlphttp", "http://tempo/a:0"), ("otlp", "dns:tempo:10"),
+    [("otlphttp", "http://tempo"), ("otlphttp", "http://tempo:10"), ("otlphttp", "http://tempo/a:0"), ("otlp_grpc", "dns:tempo:10"),
      ("otlp", "ipv6:[fe80::1:0]:4317"), ("otlp", "ipv6:fe80::0"), ("otlp", "unix:/run/a:0"), ("otlp", "dns:tempo")],
 )  # fmt: skip
 def test_other_ports_are_taken(kind: str, endpoint: str) -> None:

@@ -53,7 +53,9 @@ def test_a_deep_span_is_forwarded_unread_and_the_others_are_evaluated(value: byt
     assert deep in Request.FromString(scored.data).resource_spans[1].scope_spans[0].spans
     assert scored.agent_spans == 3
     assert verdicts(scorer)[span_id("s2").hex()].level is Level.NUDGE
-    counted = scorer.metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "parse.depth"})
+    counted = scorer.metrics.registry.get_sample_value(
+        "trajectory_guard_errors_total", {"trajectory_guard_error_where": "parse.depth"}
+    )
     assert counted == 1
 
 

@@ -46,6 +46,14 @@ async def test_every_backend_has_the_batch_when_deliver_returns():
                 assert [backend.taken[-1] for backend in (one, two, three)] == [(batch.signal, batch.data)] * 3
 
 
+async def test_exporters_may_have_the_names_of_newer_opentelemetry_collectors():
+    async with grpc_backend() as one, http_backend() as two:
+        exporters = {"otlp_grpc": otlp(one), "otlp_http/two": {"endpoint": two.endpoint}}
+        async with delivering(settings(exporters)) as delivery:
+            await delivery.deliver(spans(range(3)))
+    assert (one.spans.total(), two.spans.total()) == (3, 3)
+
+
 async def test_spans_of_the_sdk_arrive_as_they_were_encoded():
     memory = InMemorySpanExporter()
     provider = TracerProvider()

@@ -96,8 +96,8 @@ async def test_a_raised_flag_is_shown_until_it_was_acted_on_or_cleared(caplog: p
             ("RAISED", "maria", "the order was cancelled"), ("CLEARED", "maria", "a mistake"),
         ]  # fmt: skip
         metrics = (await httpx.AsyncClient().get(f"{url(collector)}/metrics")).text
-        assert 'trajectory_guard_flags_by_hand_total{action="raised"} 1.0' in metrics
-        assert 'trajectory_guard_flags_by_hand_total{action="cleared"} 1.0' in metrics
+        assert 'trajectory_guard_flags_by_hand_total{trajectory_guard_flag_action="raised"} 1.0' in metrics
+        assert 'trajectory_guard_flags_by_hand_total{trajectory_guard_flag_action="cleared"} 1.0' in metrics
 
 
 async def test_half_of_a_surrogate_pair_in_a_reason_does_not_hide_the_flag() -> None:

@@ -328,7 +328,7 @@ async def test_attempts_that_fail_are_counted_by_status(server: Langfuse, status
     async with collecting(server) as collector:
         await send(collector, *singles(3))
         await until(server, lambda: len(server.scores) == 4)
-        assert sample(collector, "scores_attempts_failed_total", status=str(status)) == 2
+        assert sample(collector, "scores_attempts_failed_total", error_type=str(status)) == 2
 
 
 @pytest.mark.slow
@@ -476,7 +476,9 @@ async def test_a_damaged_row_costs_one_score_and_no_start(server: Langfuse, tmp_
     server.always = None
     async with collecting(server, tmp_path) as collector:
         await until(server, lambda: len(server.scores) == 3)
-        errors = collector.metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "restore"})
+        errors = collector.metrics.registry.get_sample_value(
+            "trajectory_guard_errors_total", {"trajectory_guard_error_where": "restore"}
+        )
     assert errors == 1
 
 

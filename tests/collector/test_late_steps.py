@@ -249,7 +249,12 @@ async def test_guard_spans_that_find_no_room_to_wait_are_counted_and_logged(
             await pipeline.accept(Batch(Signal.TRACES, request(one), 1))
         clock.now, backend.full = 10.0 * (at + 1), True
         await pipeline.maintain()
-    assert scorer.metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "guard_spans"}) == 1
+    assert (
+        scorer.metrics.registry.get_sample_value(
+            "trajectory_guard_errors_total", {"trajectory_guard_error_where": "guard_spans"}
+        )
+        == 1
+    )
     assert "2 guard spans are dropped: 1 batches wait already" in caplog.text
 
 

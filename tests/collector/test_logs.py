@@ -125,7 +125,9 @@ def test_spans_that_cannot_be_read_are_logged_once_a_minute(lines: Lines, monkey
     [entry] = lines()
     assert entry["message"] == "a span could not be scored; it is forwarded unchanged"
     assert "unhashable type" in json.dumps(entry)
-    counted = scorer.metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "evaluate.span"})
+    counted = scorer.metrics.registry.get_sample_value(
+        "trajectory_guard_errors_total", {"trajectory_guard_error_where": "evaluate.span"}
+    )
     assert counted == 20
 
 

@@ -170,7 +170,12 @@ async def test_watches_by_itself_and_survives_errors() -> None:
     await eventually(lambda: memory.looks >= 3)
     await limiter.stop()
     await limiter.stop()
-    assert metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "memory_limiter"}) == 1.0
+    assert (
+        metrics.registry.get_sample_value(
+            "trajectory_guard_errors_total", {"trajectory_guard_error_where": "memory_limiter"}
+        )
+        == 1.0
+    )
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 

@@ -39,8 +39,9 @@ LABELS = {
     "otel_signal": "traces", "service_name": "shop", "trajectory_guard_loop_type": "TYPE_I_STUTTER",
     "trajectory_guard_loop_certainty": "certain",
     "trajectory_guard_intervention": "NUDGE", "gen_ai_agent_name": "planner", "gen_ai_tool_name": "search",
-    "where": "evaluate", "status": "OK", "reason": "idle", "how": "reordered",
-    "action": "raised", "gen_ai_request_model": "large", "event": "calls", "trajectory_guard_budget_scope": "service",
+    "trajectory_guard_error_where": "evaluate", "status": "OK", "trajectory_guard_eviction_reason": "idle",
+    "how": "reordered", "trajectory_guard_flag_action": "raised", "error_type": "503",
+    "gen_ai_request_model": "large", "trajectory_guard_spending_event": "calls", "trajectory_guard_budget_scope": "service",
     "trajectory_guard_budget_name": "shop", "trajectory_guard_budget_limit": "10.00 USD",
     "trajectory_guard_budget_percent": "80", "stream": "stderr",
 }  # fmt: skip
@@ -99,6 +100,19 @@ def test_everything_declared_is_exposed_with_its_labels_and_nothing_else() -> No
     assert seen == wanted
 
 
+def test_what_a_process_reports_too_has_its_attributes_as_labels() -> None:
+    """One query serves an application and the collector."""
+    in_process = {
+        one.name.replace(".", "_"): {key.replace(".", "_") for key in one.attributes} for one in guard.METRICS
+    }
+    shared = [row for row in telemetry.METRICS if row.name.removesuffix("_seconds") in in_process]
+    assert {telemetry.ERRORS, telemetry.EVICTIONS, telemetry.HAND_FLAGS, telemetry.SCORE_ATTEMPTS_FAILED} <= {*shared}
+    for row in shared:
+        only_here = {"service_name", "gen_ai_agent_name", "gen_ai_tool_name", "exporter", "trajectory_guard_loop_type"}
+        assert in_process[row.name.removesuffix("_seconds")] <= {*row.labels}, row.name
+        assert {*row.labels} - in_process[row.name.removesuffix("_seconds")] <= only_here, row.name
+
+
 @pytest.mark.parametrize(
     "name, labels",
     [
@@ -123,10 +137,10 @@ def test_everything_declared_is_exposed_with_its_labels_and_nothing_else() -> No
         ("trajectory_guard_loop_cost_total", {"service_name": "shop", "trajectory_guard_loop_certainty": "certain"}),
         ("trajectory_guard_trajectories_active", {}),
         ("trajectory_guard_late_steps_total", {"how": "reordered"}),
-        ("trajectory_guard_evictions_total", {"reason": "idle"}),
+        ("trajectory_guard_evictions_total", {"trajectory_guard_eviction_reason": "idle"}),
         ("trajectory_guard_flag_requests_total", {"status": "OK"}),
         ("trajectory_guard_scores_waiting", {"exporter": "otlp"}),
-        ("trajectory_guard_errors_total", {"where": "evaluate"}),
+        ("trajectory_guard_errors_total", {"trajectory_guard_error_where": "evaluate"}),
     ],
 )  # fmt: skip
 def test_counters_and_gauges_have_these_names_and_labels(used: Metrics, name: str, labels: dict[str, str]) -> None:
@@ -250,7 +264,7 @@ def test_a_reader_that_fails_hides_nothing_else(metrics: Metrics, caplog: pytest
     metrics.watch_group(telemetry.BY_SCORE, lambda: {"healthy": 1 // 0})
     assert value(metrics, "otelcol_exporter_queue_capacity", exporter="broken") == 5
     assert value(metrics, "trajectory_guard_trajectories_active") == 1
-    assert value(metrics, "trajectory_guard_errors_total", where="metrics") >= 2
+    assert value(metrics, "trajectory_guard_errors_total", trajectory_guard_error_where="metrics") >= 2
     lines = [one.message for one in caplog.records if "a metric cannot be read" in one.message]
     assert len(lines) == 1  # both are lambdas of this test; each is logged once a minute
     assert "ZeroDivisionError" in lines[0]

@@ -26,7 +26,12 @@ RETRY = {"initial_interval_s": 0.01, "max_interval_s": 0.01}
 
 
 def noted(metrics: Counted) -> float:
-    return metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "export.reply"}) or 0.0
+    return (
+        metrics.registry.get_sample_value(
+            "trajectory_guard_errors_total", {"trajectory_guard_error_where": "export.reply"}
+        )
+        or 0.0
+    )
 
 
 @pytest.mark.parametrize(

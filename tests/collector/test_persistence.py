@@ -167,7 +167,12 @@ async def test_an_error_while_saving_does_not_end_the_saving() -> None:
         await until(lambda: "trajectories" in disk.spaces)
     finally:
         await saver.stop()
-    assert scorer.metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "save"}) == 1
+    assert (
+        scorer.metrics.registry.get_sample_value(
+            "trajectory_guard_errors_total", {"trajectory_guard_error_where": "save"}
+        )
+        == 1
+    )
 
 
 async def test_links_between_traces_and_conversations_survive() -> None:
@@ -275,7 +280,12 @@ async def test_damaged_trajectories_are_named_counted_and_left_out(damage: bytes
     saver = StateWriter(scorer, disk, 60.0)
     await saver.restore()
     assert len(scorer.registry) == len(disk.spaces["trajectories"]) - 1
-    assert scorer.metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "restore"}) == 1
+    assert (
+        scorer.metrics.registry.get_sample_value(
+            "trajectory_guard_errors_total", {"trajectory_guard_error_where": "restore"}
+        )
+        == 1
+    )
     await saver.save()
     assert b"bad" not in disk.spaces["trajectories"], "the next start would report it again"
 
@@ -289,7 +299,7 @@ async def test_one_damaged_value_costs_its_trajectory_and_no_start(damage: dict[
     disk.wal.clear()
     scorer = await run(disk, [request(tool("s", trace="t", conversation="d"))])
     assert [one.key[1] for one in scorer.registry] == ["d"]
-    assert sample(scorer, "trajectory_guard_errors_total", where="restore") == 1
+    assert sample(scorer, "trajectory_guard_errors_total", trajectory_guard_error_where="restore") == 1
 
 
 async def upgraded(disk: Disk, requests: Sequence[bytes]) -> RequestScorer:
@@ -314,7 +324,9 @@ async def test_after_an_upgrade_every_step_counts_and_loops_are_found(caplog: py
     scorer = await upgraded(disk, [before[0], *after])
     assert sample(scorer, "trajectory_guard_steps_total", service_name="app") == len(after)
     assert sample(scorer, "trajectory_guard_duplicates_total") == 1
-    assert sample(scorer, "trajectory_guard_errors_total", where="state.trajectory") == len(names)
+    assert sample(scorer, "trajectory_guard_errors_total", trajectory_guard_error_where="state.trajectory") == len(
+        names
+    )
     assert len([one for one in caplog.records if "state format version" in one.getMessage()]) <= 1
     assert flags(scorer) == dict.fromkeys(names, (8, 5.0, 2, 2, Level.STOP, ["TYPE_I_STUTTER"]))
 
@@ -362,7 +374,12 @@ async def test_the_start_after_an_upgrade_says_once_that_nothing_can_be_read(cap
     assert len(said) == 2
     assert said[0].endswith("trajectory format version 1 is unknown")
     assert "50 of 50 trajectories start empty" in said[1]
-    assert scorer.metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "restore"}) == 50
+    assert (
+        scorer.metrics.registry.get_sample_value(
+            "trajectory_guard_errors_total", {"trajectory_guard_error_where": "restore"}
+        )
+        == 50
+    )
 
 
 async def test_damaged_write_ahead_entries_are_left_out() -> None:
@@ -370,7 +387,12 @@ async def test_damaged_write_ahead_entries_are_left_out() -> None:
     await run(disk, mixed())
     disk.wal[1] = b"rubbish"
     scorer = await run(disk, [])
-    assert scorer.metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "restore"}) == 1
+    assert (
+        scorer.metrics.registry.get_sample_value(
+            "trajectory_guard_errors_total", {"trajectory_guard_error_where": "restore"}
+        )
+        == 1
+    )
     assert scorer.registry.find("other") is not None
 
 

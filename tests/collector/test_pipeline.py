@@ -93,7 +93,7 @@ async def test_an_error_of_the_guard_does_not_cost_the_telemetry(
     data = request(*loop(3))
     await pipeline(backend, scorer).accept(traces(data))
     assert backend.batches[0].data == data
-    where = {"where": "evaluate.trajectory"}
+    where = {"trajectory_guard_error_where": "evaluate.trajectory"}
     assert scorer.metrics.registry.get_sample_value("trajectory_guard_errors_total", where) == 1
     assert len(scorer.registry) == 0
     monkeypatch.undo()

@@ -76,7 +76,7 @@ async def test_a_circle_of_two_collectors_comes_to_rest(kind: str) -> None:
         async with running(exporters=on, receivers={"otlp": {"protocols": protocols}}) as first:
 
             def dropped() -> float:
-                labels = {"where": "receiver.loop"}
+                labels = {"trajectory_guard_error_where": "receiver.loop"}
                 return first.metrics.registry.get_sample_value("trajectory_guard_errors_total", labels) or 0.0
 
             async with httpx.AsyncClient() as client:

@@ -121,6 +121,43 @@ def test_a_guard_span_stands_beside_the_step_with_the_resource_of_its_applicatio
     assert group.scope_spans[-1].spans[0].parent_span_id == span_id("agent")
 
 
+def in_context(spans: list[Span], state: str = "ot=th:8;rv:1,vendor=x") -> list[Span]:
+    """Spans with this trace state that are sampled, with a random trace id, below a remote parent."""
+    for one in spans:
+        one.trace_state, one.flags = state, 0x303
+    return spans
+
+
+@pytest.mark.parametrize("parent", ["", "agent"])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_guard_span_has_the_trace_state_and_the_flags_of_its_step(parent: str, late: bool) -> None:
+    scorer, spans = new_scorer(), in_context(loop(3, parent=parent))
+    arrive = [spans[0], spans[2], spans[1]] if late else spans
+    found = [all_spans(scorer.score(request(one)).data) for one in arrive][-1]
+    assert len(found) == 2
+    for one in found:
+        assert (one.trace_state, one.flags) == ("ot=th:8;rv:1,vendor=x", 0x303)
+    (link,) = found[-1].links
+    assert (link.trace_state, link.flags) == ("ot=th:8;rv:1,vendor=x", 0x103)  # the linked span is a local one
+
+
+def test_a_step_that_was_saved_keeps_both() -> None:
+    scorer, (one,) = new_scorer(), in_context(loop(1))
+    scorer.score(request(one))
+    (item,) = [item for trajectory in scorer.registry for item in trajectory.items if isinstance(item, StepItem)]
+    restored = item_of(json.loads(json.dumps(plain_item(item))), dialects_by_name(DIALECTS))
+    assert isinstance(restored, StepItem)
+    assert (restored.trace_state, restored.flags) == (one.trace_state, one.flags)
+    old = {key: value for key, value in plain_item(item).items() if key != "context"}
+    assert isinstance(item_of(old, dialects_by_name(DIALECTS)), StepItem)  # of an earlier version
+
+
+def test_a_trace_state_longer_than_the_recommendation_asks_for_is_not_kept() -> None:
+    scorer, spans = new_scorer(), in_context(loop(3), "vendor=" + "x" * 600)
+    step, guard = [all_spans(scorer.score(request(one)).data) for one in spans][-1]
+    assert (len(step.trace_state), guard.trace_state, guard.flags) == (607, "", 0x303)
+
+
 def test_the_parent_is_reported_when_it_arrives() -> None:
     scorer = new_scorer()
     for one in loop(3, parent="agent"):

@@ -50,7 +50,7 @@ class StreamWorker:
         self.metrics.add(common.LATE_STEPS, 3, how="too_late")
         self.metrics.add(common.DUPLICATES, 4)
         self.metrics.add(catalogue.RESTORE, 1.5)
-        self.metrics.add(catalogue.FLAG_EVICTIONS, 2, reason="full")
+        self.metrics.add(catalogue.FLAG_EVICTIONS, 2, trajectory_guard_eviction_reason="full")
 
 
 @contextmanager

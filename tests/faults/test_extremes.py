@@ -93,7 +93,7 @@ async def test_very_many_trajectories_with_one_step(collector: Collector) -> Non
     for data in many(TRAJECTORIES):
         await sender.once(data, timeout_s=60)
         rss.append(collector.held().rss)
-    evicted = collector.metric("trajectory_guard_evictions_total", reason="full") - evicted
+    evicted = collector.metric("trajectory_guard_evictions_total", trajectory_guard_eviction_reason="full") - evicted
     assert collector.metric("trajectory_guard_trajectories_active") == 10_000
     assert evicted == TRAJECTORIES + before - 10_000
     assert max(rss[len(rss) // 2 :]) < max(rss[: len(rss) // 2]) + 25 * MIB

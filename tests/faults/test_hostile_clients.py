@@ -54,7 +54,9 @@ async def collector(survivor: Collector, request: pytest.FixtureRequest) -> Asyn
     await eventually(lambda: survivor.held().fds <= before.fds + 2, "descriptors are given back", 15.0)
     await eventually(lambda: survivor.held().threads <= before.threads + 4, "threads are given back", 15.0)
     await eventually(lambda: survivor.held().rss < before.rss + 150 * MIB, "memory is given back", 15.0)
-    assert survivor.errors() == survivor.metric("trajectory_guard_errors_total", where="evaluate.ids")
+    assert survivor.errors() == survivor.metric(
+        "trajectory_guard_errors_total", trajectory_guard_error_where="evaluate.ids"
+    )
 
 
 # --- too much ------------------------------------------------------------------------------------------------
@@ -173,7 +175,7 @@ async def test_odd_spans_go_on_as_they_are(collector: Collector, rotel: Rotel) -
     before = collector.metric("otelcol_exporter_sent_spans_total")
     await sender.once(_field(1, _field(2, odd)))
     assert collector.metric("otelcol_exporter_sent_spans_total") == before + 40
-    assert collector.metric("trajectory_guard_errors_total", where="evaluate.ids") > 0
+    assert collector.metric("trajectory_guard_errors_total", trajectory_guard_error_where="evaluate.ids") > 0
     await sender.close()
 
 

@@ -196,7 +196,7 @@ def test_trouble_is_waited_out_and_nothing_is_lost(server: Langfuse, trouble: Re
     pauses = waits.seconds[1:6]
     assert min(pauses) > {429: 6.9, 401: 29.0}.get(trouble.status, 0.9)
     text = metrics.render()[0].decode()
-    assert f'status="{trouble.status}"}} 5.0' in text
+    assert f'{{error_type="{trouble.status}",exporter="langfuse"}} 5.0' in text
     assert 'trajectory_guard_scores_sent_total{exporter="langfuse"} 3.0' in text
 
 

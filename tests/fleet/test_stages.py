@@ -300,8 +300,8 @@ def test_damaged_state_begins_anew_and_is_counted() -> None:
     run.feed(records([request(tool("s3", at=3.0))]))
     assert run.drain()[-1]["step_index"] == 0
     text = run.metrics.render()[0].decode()
-    assert 'where="state.trace"' in text
-    assert 'where="state.trajectory"' in text
+    assert 'trajectory_guard_error_where="state.trace"' in text
+    assert 'trajectory_guard_error_where="state.trajectory"' in text
 
 
 def test_a_span_too_large_for_a_record_costs_no_other_span() -> None:

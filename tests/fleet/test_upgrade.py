@@ -27,7 +27,12 @@ def fed(run: Simulation, requests: list[bytes]) -> None:
 
 
 def errors(run: Simulation) -> float:
-    return run.metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "state.trajectory"}) or 0
+    return (
+        run.metrics.registry.get_sample_value(
+            "trajectory_guard_errors_total", {"trajectory_guard_error_where": "state.trajectory"}
+        )
+        or 0
+    )
 
 
 def test_an_upgrade_in_the_middle_of_loops_changes_no_verdict(caplog: pytest.LogCaptureFixture) -> None:

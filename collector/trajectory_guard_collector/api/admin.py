@@ -23,7 +23,6 @@ from trajectory_guard_collector.api.page import PATH, SECURITY_HEADERS, PageView
 from trajectory_guard_collector.config.models import Telemetry
 from trajectory_guard_collector.gateway.receivers.http_limits import BoundedServer, HttpLimits
 from trajectory_guard_collector.gateway.receivers.tls import Certificates
-from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 logger: Final = logging.getLogger(__name__)
@@ -131,7 +130,7 @@ class AdminServer:
         return HTMLResponse(render(view), headers=dict(SECURITY_HEADERS))
 
     async def _failed(self, request: Request, error: Exception) -> Response:
-        self._metrics.add(catalogue.ERRORS, where="admin")
+        self._metrics.error("admin")
         return JSONResponse({"error": f"{type(error).__name__} while answering {request.url.path}"}, status_code=500)
 
 

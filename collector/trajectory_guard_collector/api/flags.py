@@ -313,14 +313,14 @@ class FlagService:
     async def _raise(self, key: Key, said: dict[str, Any]) -> Written | None:
         flag = HandFlag.of(said.get("level"), said.get("reason"), said.get("actor", ""), mode=self._guard.mode)
         written = await self._source.raise_flag(key, flag)
-        self._metrics.add(catalogue.HAND_FLAGS, action="raised")
+        self._metrics.add(catalogue.HAND_FLAGS, trajectory_guard_flag_action="raised")
         log_flag("RAISED", key[1], str(flag.level), flag.reason, flag.actor)
         return written
 
     async def _clear(self, key: Key, said: dict[str, Any]) -> Written | None:
         checked = HandFlag.of(Level.NUDGE, said.get("reason") or "-", said.get("actor", ""))
         written = await self._source.clear_flag(key, checked.reason, checked.actor)
-        self._metrics.add(catalogue.HAND_FLAGS, action="cleared")
+        self._metrics.add(catalogue.HAND_FLAGS, trajectory_guard_flag_action="cleared")
         log_flag("CLEARED", key[1], "", checked.reason, checked.actor)
         return written
 

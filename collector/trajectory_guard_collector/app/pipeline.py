@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from trajectory_guard_collector.cooperative import in_turns
 from trajectory_guard_collector.errors import BadDataError, OverloadedError, RefusedError
+from trajectory_guard_collector.otlp.replies import RejectedItems
 from trajectory_guard_collector.otlp.signals import Batch, Signal
 from trajectory_guard_collector.otlp.structure import RequestPart, parts
 from trajectory_guard_collector.scoring.events import LoopEvent
@@ -40,8 +41,8 @@ Listener = Callable[[Sequence[LoopEvent]], None]
 class Deliver(Protocol):
     """Receives scored batches: ``Delivery``."""
 
-    async def deliver(self, batch: Batch, *, key: bytes = b"", wal_entry: bytes | None = None) -> None:
-        """Return when the batch is safe to acknowledge."""
+    async def deliver(self, batch: Batch, *, key: bytes = b"", wal_entry: bytes | None = None) -> RejectedItems | None:
+        """Return when the batch is safe to acknowledge: the items that no exporter takes, None if there are none."""
 
 
 class Pipeline:
@@ -83,8 +84,11 @@ class Pipeline:
         self.has_spans = False  # whether any have been taken over
         self._unsent: deque[Batch] = deque(maxlen=_MAX_UNSENT)  # guard spans that no request carries
 
-    async def accept(self, batch: Batch) -> None:
+    async def accept(self, batch: Batch) -> RejectedItems | None:
         """Return when the batch is scored, if it holds traces, and safe to acknowledge.
+
+        Returns:
+            Metrics or logs that are dropped, since no exporter takes them.
 
         Raises:
             RefusedError: the batch is not safe; the sender still has it.
@@ -95,8 +99,8 @@ class Pipeline:
             raise OverloadedError(reason, retry_after_s=_RETRY_AFTER_S)
         if batch.signal is Signal.TRACES:
             await self._accept_traces(batch)
-        else:
-            await self._delivery.deliver(batch, key=_digest(batch.data))
+            return None
+        return await self._delivery.deliver(batch, key=_digest(batch.data))
 
     async def maintain(self) -> None:
         """Publish loop events that no request causes: of steps that have waited, and of agents that have recovered."""
@@ -120,7 +124,7 @@ class Pipeline:
             self._notify(scored.events)
         if scored.spans:
             if len(self._unsent) == _MAX_UNSENT:
-                self._metrics.add(catalogue.ERRORS, where="guard_spans")
+                self._metrics.error("guard_spans")
                 _log.warning("%d guard spans are dropped: %d batches wait already", self._unsent[0].items, _MAX_UNSENT)
             self._unsent.append(Batch(Signal.TRACES, scored.data, scored.spans))
         while self._unsent:
@@ -167,7 +171,7 @@ class Pipeline:
         except DecodeError as error:
             raise BadDataError(f"not a valid ExportTraceServiceRequest: {error}") from None
         except Exception:  # noqa: BLE001  the guard fails, the telemetry goes on
-            self._metrics.add(catalogue.ERRORS, where="evaluate")
+            self._metrics.error("evaluate")
             _log.exception("a request of %d spans could not be scored; it is forwarded unchanged", batch.items)
             return ScoredRequest(batch.data, batch.items, 0, [])
         seconds = time.perf_counter() - started
@@ -189,7 +193,7 @@ class Pipeline:
         try:
             listener(events)
         except Exception:  # noqa: BLE001  a listener that fails must not cost the batch
-            self._metrics.add(catalogue.ERRORS, where="listener")
+            self._metrics.error("listener")
             _log.exception("a listener failed to process loop events")
 
 

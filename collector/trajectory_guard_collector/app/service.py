@@ -77,9 +77,7 @@ class Collector:
         self._limiter = MemoryLimiter(config.memory_limiter, self.metrics, shed=self.scorer.shed)
         self._store = None
         if config.queue.storage is not None:
-            self._store = Store(
-                config.queue, saved_anew=lambda: self.metrics.add(catalogue.ERRORS, where="storage.deleted")
-            )
+            self._store = Store(config.queue, saved_anew=lambda: self.metrics.error("storage.deleted"))
         self._hops = Hops()
         self._delivery = Delivery(config, self.metrics, self._store, via=self._hops.header, write=self._print)
         self._scores = score_writers(
@@ -99,12 +97,8 @@ class Collector:
             self._state_writer = StateWriter(self.scorer, self._store, config.trajectories.snapshot_interval_s)
         self._maintaining: asyncio.Task[None] | None = None
         self._servers: dict[str, _Server] = {}
-        self._auth = Authenticator(
-            config.receivers.otlp.auth, failed=lambda: self.metrics.add(catalogue.ERRORS, where="tokens_reload")
-        )
-        people = Authenticator(
-            config.flags.auth, path=HANDS, failed=lambda: self.metrics.add(catalogue.ERRORS, where="tokens_reload")
-        )
+        self._auth = Authenticator(config.receivers.otlp.auth, failed=lambda: self.metrics.error("tokens_reload"))
+        people = Authenticator(config.flags.auth, path=HANDS, failed=lambda: self.metrics.error("tokens_reload"))
         save = self._state_writer.save if self._state_writer is not None else None
         budgets = CallerBudgets(
             self.scorer.spending, self.scorer.registry, config.trajectories.separate_by, config.guard.mode
@@ -190,7 +184,7 @@ class Collector:
             try:
                 await self._pipeline.maintain()
             except Exception:  # noqa: BLE001  the next attempt may succeed
-                self.metrics.add(catalogue.ERRORS, where="maintenance")
+                self.metrics.error("maintenance")
                 _log.exception("idle trajectories could not be maintained")
 
     async def _listen(self, name: str, endpoint: str, server: _Server) -> None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from trajectory_guard_collector.config.models import Auth, CollectorConfig, Exporter, Queue
 
 EXPORTER_TYPES: Final = ("otlp", "otlphttp", "langfuse", "debug")
+_OTHER_NAMES: Final[Mapping[str, str]] = {"otlp_grpc": "otlp", "otlp_http": "otlphttp"}
+"""Types by the names that the OpenTelemetry Collector gives them since 0.144, where the others are deprecated."""
 UNKNOWN_KEY: Final = "extra_forbidden"
 _BAD_VALUE: Final = "bad_value"
 _LANGFUSE_KEYS: Final = ("public_key", "secret_key")
@@ -137,12 +139,22 @@ def _changed(section: BaseModel, keys: Sequence[str]) -> list[str]:
     return [key for key in keys if getattr(section, key) != getattr(defaults, key)]
 
 
+def exporter_type(name: str) -> str:
+    """The type of an exporter with this name, one of ``EXPORTER_TYPES`` if it is known.
+
+    >>> exporter_type("otlp/tempo"), exporter_type("otlp_grpc"), exporter_type("otlp_http/langfuse")
+    ('otlp', 'otlp', 'otlphttp')
+    """
+    kind = name.partition("/")[0]
+    return _OTHER_NAMES.get(kind, kind)
+
+
 def exporter_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
     """Mistakes in an exporter with this name; their places begin with the name."""
-    kind = name.split("/")[0]
+    kind = exporter_type(name)
     if kind not in EXPORTER_TYPES:
-        known = ", ".join(EXPORTER_TYPES)
-        yield Mistake((name,), f"unknown exporter type {kind!r}{nearest(kind, EXPORTER_TYPES)}; known: {known}")
+        known = (*EXPORTER_TYPES, *_OTHER_NAMES)
+        yield Mistake((name,), f"unknown exporter type {kind!r}{nearest(kind, known)}; known: {', '.join(known)}")
         return
     for key in _changed(exporter, _NOT_FOR[kind]):
         yield Mistake((name, key), f"not a key of the {kind} exporter")

@@ -282,7 +282,9 @@ class Scores(Model):
 
 
 class Exporter(Model):
-    """One backend. Its type is the part of its name before the slash: otlp, otlphttp, langfuse, debug."""
+    """One backend. Its type is the part of its name before the slash: otlp (or otlp_grpc), otlphttp (or otlp_http),
+    langfuse, debug.
+    """
 
     endpoint: str | None = None
     """otlp: ``host:port`` or URL; otlphttp: base URL; langfuse: base URL, https://cloud.langfuse.com by default."""

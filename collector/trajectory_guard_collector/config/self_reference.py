@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import psutil
 
-from trajectory_guard_collector.config.checks import Mistake, parse_endpoint, split_url
+from trajectory_guard_collector.config.checks import Mistake, exporter_type, parse_endpoint, split_url
 
 if TYPE_CHECKING:
     from trajectory_guard_collector.config.models import CollectorConfig
@@ -32,7 +32,7 @@ def self_references(config: CollectorConfig) -> Iterator[Mistake]:
         if one is not None
     }
     for name, exporter in config.exporters.items():
-        target = _target(name.partition("/")[0], exporter.endpoint or "")
+        target = _target(exporter_type(name), exporter.endpoint or "")
         for key, (host, port) in receivers.items():
             if target is not None and port == target[1] != 0 and _reaches(target[0], host):
                 message = f"is this collector's own receiver ({key}): everything would come back for ever"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trajectory_guard_collector.telemetry.catalogue import Metric
+from trajectory_guard_collector.telemetry.catalogue import EVICTION_REASON, Metric
 
 RECORDS: Final = Metric(
     "trajectory_guard_fleet_records", "counter", ("topic",), "{record}", "records read, by role of the topic",
@@ -42,7 +42,7 @@ FLAGS: Final = Metric(
     "below `flags.max_trajectories`",
 )  # fmt: skip
 FLAG_EVICTIONS: Final = Metric(
-    "trajectory_guard_fleet_flag_evictions", "counter", ("reason",), "{trajectory}",
+    "trajectory_guard_fleet_flag_evictions", "counter", (EVICTION_REASON,), "{trajectory}",
     "flags and names evicted: `idle`, `full` (trajectories), `names` (of a trajectory)",
     "reason `idle` only; `full`: raise `flags.max_trajectories`",
 )  # fmt: skip

@@ -103,7 +103,7 @@ class Worker:
         self._evaluating = EvaluatingStage(
             guard, limits, counts, self._output, store.ttl_s, store.live_trajectories_mib * _MIB,
             max_names=config.flags.max_names, scores=scores if config.langfuse.enabled else None,
-            on_evicted=lambda: metrics.add(catalogue.FLAG_EVICTIONS, reason="names"),
+            on_evicted=lambda: metrics.add(catalogue.FLAG_EVICTIONS, trajectory_guard_eviction_reason="names"),
         )  # fmt: skip
         first = self.app.dataframe(spans)
         first.apply(self._contained(self._identifying.take), stateful=True, metadata=True)

@@ -21,7 +21,6 @@ from trajectory_guard_collector.fleet.flag_table import FlagTable
 from trajectory_guard_collector.fleet.records import PoisonError, operation_records
 from trajectory_guard_collector.scoring.items import Key
 from trajectory_guard_collector.scoring.operations import Operation, OperationKind
-from trajectory_guard_collector.telemetry.catalogue import ERRORS
 from trajectory_guard_collector.telemetry.metrics import Metrics
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
@@ -52,7 +51,7 @@ class FlagReader:
         self.table = FlagTable(
             config.flags.max_trajectories,
             config.guard.idle_ttl_s,
-            lambda reason: metrics.add(catalogue.FLAG_EVICTIONS, reason=reason),
+            lambda reason: metrics.add(catalogue.FLAG_EVICTIONS, trajectory_guard_eviction_reason=reason),
         )
         self._unread: set[int] | None = None  # partitions whose end was not reached yet
         self._stopping = threading.Event()
@@ -79,7 +78,7 @@ class FlagReader:
             try:
                 self._read()
             except Exception as error:  # noqa: BLE001, PERF203  gates must not be without flags for ever
-                self._metrics.add(ERRORS, where="flags.reader")
+                self._metrics.error("flags.reader")
                 self._throttled.log(logging.ERROR, "reader", f"flags are read again from the beginning: {error}")
                 self._stopping.wait(_PAUSE_S)
 
@@ -123,7 +122,7 @@ class FlagReader:
         try:
             self.table.put(message.value() or b"", message.timestamp()[1] / 1_000)
         except Exception as error:  # noqa: BLE001  of a newer version, or damaged: the next attempt would end here, too
-            self._metrics.add(ERRORS, where="flags.record")
+            self._metrics.error("flags.record")
             place = f"{message.topic()}[{message.partition()}]@{message.offset()}"
             reason = str(error) if isinstance(error, PoisonError) else f"{type(error).__name__}: {error}"
             self._throttled.log(logging.WARNING, "poison", f"{place}: {reason}")

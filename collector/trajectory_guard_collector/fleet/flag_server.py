@@ -13,7 +13,6 @@ from trajectory_guard_collector.config.tokens import HANDS, READERS
 from trajectory_guard_collector.fleet.config import FleetConfig
 from trajectory_guard_collector.fleet.endpoints import serving
 from trajectory_guard_collector.fleet.flag_reader import FlagReader, KafkaFlags
-from trajectory_guard_collector.telemetry.catalogue import ERRORS
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 
@@ -30,7 +29,7 @@ def flag_server(config: FleetConfig, metrics: Metrics) -> Iterator[FlagReader | 
         return
 
     def unreadable() -> None:
-        metrics.add(ERRORS, where="tokens_reload")
+        metrics.error("tokens_reload")
 
     readers = Authenticator(config.flags.readers, path=READERS, failed=unreadable)
     people = Authenticator(config.flags.auth, path=HANDS, failed=unreadable)

@@ -98,7 +98,7 @@ class ScoreDelivery:
         except (RetryableScoreError, RefusedAccessError) as error:
             requested_s = error.retry_after_s if isinstance(error, RetryableScoreError) else None
             refused_s = self._refused_s if isinstance(error, RefusedAccessError) else 0.0
-            self._metrics.add(SCORE_ATTEMPTS_FAILED, exporter=EXPORTER, status=error.status)
+            self._metrics.add(SCORE_ATTEMPTS_FAILED, exporter=EXPORTER, error_type=error.status)
             pause_s = max(self._backoff.next_pause_s(requested_s), refused_s)
             self._throttled.log(logging.WARNING, error.status, f"scores wait, next attempt in {pause_s:.1f} s: {error}")
             self._not_before = time.monotonic() + pause_s

@@ -18,7 +18,6 @@ import psutil
 
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.config import models as configuration
-from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.metrics import Metrics
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
@@ -150,7 +149,7 @@ class MemoryLimiter:
                 self.check()
             except Exception as error:  # noqa: BLE001  the service continues without the limiter
                 self._log.log(logging.ERROR, "look", f"memory limiter: the resident memory cannot be read: {error}")
-                self._metrics.add(catalogue.ERRORS, where="memory_limiter")
+                self._metrics.error("memory_limiter")
             await asyncio.sleep(self._config.check_interval_s)
 
     def _look(self) -> None:

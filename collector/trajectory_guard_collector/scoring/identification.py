@@ -57,6 +57,8 @@ _KEY_BYTES: Final = 24
 _SPAN_ID_BYTES: Final = 8
 _STEP_BYTES: Final = 2_200
 """Bytes that a step takes in memory beside its texts."""
+_MAX_TRACE_STATE_CHARS: Final = 512
+"""What W3C's recommendation asks to be propagated; a sender decides how long it is."""
 _KEPT_BYTES: Final = 16_384
 """Steps up to this many bytes are kept whole for a second evaluation; longer ones are kept as a summary only."""
 
@@ -286,6 +288,9 @@ class Identifier:
     ) -> None:  # fmt: skip
         """File a tool call, or a model call that may repeat, with what is known of its identity by now."""
         item = self._item(agent_span, step, dialect)
+        item.flags = agent_span.span.flags
+        if len(state := agent_span.span.trace_state) <= _MAX_TRACE_STATE_CHARS:
+            item.trace_state = state
         agent_span.item = item
         if missing:
             item.own_agent, item.own_run = step.agent_id, step.run

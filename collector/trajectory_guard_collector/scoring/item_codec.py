@@ -99,6 +99,7 @@ def plain_item(item: Item, *, results: bool = False) -> dict[str, Any]:
         "resource": dict(item.origin.attributes), "own": [item.own_agent, item.own_run],
         "moved": item.moved, "announced_as": item.announced_as,
         **({"session": item.session} if item.session is not None else {}),
+        **({"context": [item.trace_state, item.flags]} if item.trace_state or item.flags else {}),
     }  # fmt: skip
     if results:
         plain["results"] = {
@@ -159,6 +160,7 @@ def _step_item(plain: dict[str, Any], dialects: Dialects) -> StepItem:
     item.order = (float(end), span_id)
     item.own_agent, item.own_run = plain["own"]
     item.session = plain.get("session")
+    item.trace_state, item.flags = plain.get("context", ("", 0))
     item.moved, item.announced_as = plain["moved"], _kind(plain["announced_as"])
     if (results := plain.get("results")) is not None:
         item.verdict = verdict_of(results["verdict"]) if results["verdict"] is not None else None

@@ -170,6 +170,7 @@ class StepItem:
 
     Attributes:
         span: trace id and span id in bytes.
+        trace_state, flags: those of the span, for the guard span beside it.
         order: place among the steps of its trajectory.
         step: the record, with identity as known by now; ``view`` and ``dialect``: the source of that identity.
         own_agent: agent named by the span itself; own_run: agent instance named by the span itself.
@@ -191,9 +192,9 @@ class StepItem:
     """
 
     __slots__ = (
-        "announced", "announced_as", "arrived", "dialect", "evaluated", "evicted", "first_step", "held", "key", "late",
-        "moved", "order", "origin", "own_agent", "own_run", "pace", "recovered", "repeats", "service", "session",
-        "size", "span", "step", "tenant", "verdict", "view", "wait_s",
+        "announced", "announced_as", "arrived", "dialect", "evaluated", "evicted", "first_step", "flags", "held", "key",
+        "late", "moved", "order", "origin", "own_agent", "own_run", "pace", "recovered", "repeats", "service",
+        "session", "size", "span", "step", "tenant", "trace_state", "verdict", "view", "wait_s",
     )  # fmt: skip
 
     def __init__(
@@ -209,6 +210,8 @@ class StepItem:
         self.origin = origin
         self.service = origin.service
         self.tenant = origin.tenant
+        self.trace_state = ""
+        self.flags = 0
         self.own_agent: str | None = None
         self.own_run: str | None = None
         self.session: str | None = None

@@ -104,7 +104,7 @@ class ScoreWriter:
         self._book = ScoreBook(config.scores.max_episodes, on_change=self._keep_episode)
         self._sender = ScoreSender(
             connection_of(name, config), _rate_limit(config), name=f"exporters.{name}", on_finished=self._from_thread,
-            on_failed=lambda status: metrics.add(catalogue.SCORE_ATTEMPTS_FAILED, exporter=name, status=status),
+            on_failed=lambda status: metrics.add(catalogue.SCORE_ATTEMPTS_FAILED, exporter=name, error_type=status),
         )  # fmt: skip
         self._loop: asyncio.AbstractEventLoop | None = None
         self._kept: dict[str, LangfuseScore] = {}
@@ -135,7 +135,7 @@ class ScoreWriter:
                 self._kept[score.id] = score
         except (ValueError, TypeError) as error:
             _log.error("queue.storage: discarding an unreadable saved score: %s", error)
-            self._metrics.add(catalogue.ERRORS, where="restore")
+            self._metrics.error("restore")
 
     async def stop(self, timeout_s: float) -> None:
         """Send waiting scores until the timeout; with a store the rest is sent after the next start. Idempotent."""

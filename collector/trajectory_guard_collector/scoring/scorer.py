@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, SpanFlags
 
 from trajectory_guard import __version__, telemetry
 from trajectory_guard.config import GuardConfig
@@ -36,7 +36,6 @@ from trajectory_guard_collector.scoring.identification import Identifier
 from trajectory_guard_collector.scoring.items import EventKind, StepItem
 from trajectory_guard_collector.scoring.parser import OpaqueSpan, ParsedRequest, RequestParser, any_value
 from trajectory_guard_collector.scoring.registry import Attributes, TrajectoryRegistry
-from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.metrics import Metrics, ScoringCounts
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
@@ -139,7 +138,7 @@ class RequestScorer:
         return ScoredRequest(tagged, parsed.count + guard_spans, len(parsed.agent_spans), events, wal_entry)
 
     def _pass_over(self, spans: int) -> None:
-        self.metrics.add(catalogue.ERRORS, spans, where="parse.depth")
+        self.metrics.error("parse.depth", spans)
         text = f"{spans} agent spans with values nested too deeply to be read are forwarded unchanged"
         self._log.log(logging.WARNING, "parse.depth", text)
 
@@ -263,7 +262,7 @@ def tagged(span: Span, attributes: Attributes, encoded: bytes = b"") -> bytes:
 
 def guard_span(item: StepItem, kind: EventKind, encoded: bytes) -> bytes:
     """The guard's own span about a step, serialized. Its id derives from the step, so that a second delivery repeats
-    the span.
+    the span. It stands under the parent of the step, so that trace state and flags of both are the same.
 
     Parameters:
         encoded: ``encoded_attributes`` of the finding.
@@ -276,13 +275,17 @@ def guard_span(item: StepItem, kind: EventKind, encoded: bytes) -> bytes:
     span = Span(
         trace_id=item.span[:16],
         span_id=blake2b(item.span + kind.value.encode(), digest_size=8, person=b"guard-span").digest(),
+        trace_state=item.trace_state,
         parent_span_id=item.parent_id or span_id,
         name=telemetry.LOOP_SPAN_NAME if kind is EventKind.START else telemetry.SPAN_NAME,
         kind=Span.SPAN_KIND_INTERNAL,
         start_time_unix_nano=end,
         end_time_unix_nano=end,
+        flags=item.flags,
     )
-    span.links.add(trace_id=item.span[:16], span_id=span_id)
+    # The flags of a link say whether the linked span is a remote one; those of a span, whether its parent is.
+    local = item.flags & ~SpanFlags.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK
+    span.links.add(trace_id=item.span[:16], span_id=span_id, trace_state=item.trace_state, flags=local)
     return span.SerializeToString() + encoded + encoded_attributes(own)
 
 

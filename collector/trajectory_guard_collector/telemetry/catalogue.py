@@ -2,7 +2,8 @@
 
 Generic ones carry the names of the OpenTelemetry Collector as its Prometheus reader spells them, so that dashboards and
 alerts for it work. Ours are the Prometheus form of ``trajectory_guard.telemetry``: dots become underscores, seconds
-become a suffix. The table in ``collector/README.md`` is checked against this module by a test.
+become a suffix, and a metric that a process has, too, has the same attributes as labels beside those that only the
+collector knows. The table in ``collector/README.md`` is checked against this module by a test.
 """
 
 from __future__ import annotations
@@ -17,13 +18,25 @@ RECEIVER: Final = "otlp"
 """The label ``receiver`` of every receiver metric."""
 PROCESSOR: Final = "trajectory_guard"
 """The label ``processor`` of every processor metric."""
+
+
+def _label(key: str) -> str:
+    """An attribute key in Prometheus's form."""
+    return key.replace(".", "_")
+
+
 SERVICE: Final = "service_name"
-LOOP_TYPE: Final = "trajectory_guard_loop_type"
-CERTAINTY: Final = "trajectory_guard_loop_certainty"
-LEVEL: Final = "trajectory_guard_intervention"
+LOOP_TYPE: Final = _label(guard.LOOP_TYPE)
+CERTAINTY: Final = _label(guard.LOOP_CERTAINTY)
+LEVEL: Final = _label(guard.INTERVENTION)
 AGENT: Final = "gen_ai_agent_name"
-TOOL: Final = "gen_ai_tool_name"
-MODEL: Final = "gen_ai_request_model"
+TOOL: Final = _label(guard.TOOL)
+MODEL: Final = _label(guard.MODEL)
+EVICTION_REASON: Final = _label(guard.EVICTION_REASON)
+ERROR_WHERE: Final = _label(guard.ERROR_WHERE)
+FLAG_ACTION: Final = _label(guard.FLAG_ACTION)
+ERROR_TYPE: Final = _label(guard.ERROR_TYPE)
+SPENDING_EVENT: Final = _label(guard.SPENDING_EVENT)
 OTHER: Final = "other"
 """Label value that counts all values beyond the bound."""
 
@@ -65,7 +78,7 @@ def _ours(metric: guard.Metric, labels: tuple[str, ...], healthy: str, meaning: 
 
 
 _BUDGET_SCOPE, _BUDGET_NAME, _BUDGET_LIMIT, _BUDGET_PERCENT = (
-    key.replace(".", "_") for key in (guard.BUDGET_SCOPE, guard.BUDGET_NAME, guard.BUDGET_LIMIT, guard.BUDGET_PERCENT)
+    _label(key) for key in (guard.BUDGET_SCOPE, guard.BUDGET_NAME, guard.BUDGET_LIMIT, guard.BUDGET_PERCENT)
 )
 _IN: Final = ("receiver", "transport")
 _OUT: Final = ("exporter",)
@@ -73,7 +86,10 @@ _THROUGH: Final = ("processor", "otel_signal")
 
 ACCEPTED: Final = _per_signal("otelcol_receiver_accepted", _IN, "taken over from senders", "rises with the load")
 REFUSED: Final = _per_signal(
-    "otelcol_receiver_refused", _IN, "refused; the sender still has them", "0; bursts while a backend is down"
+    "otelcol_receiver_refused",
+    _IN,
+    "refused; the sender still has them, or knows that they are dropped",
+    "0; bursts while a backend is down",
 )
 FAILED: Final = _per_signal("otelcol_receiver_failed", _IN, "not taken over because of an error here", "0")
 REQUESTS: Final = Metric(
@@ -149,12 +165,15 @@ EPISODES: Final = _ours(guard.EPISODES, (SERVICE, AGENT, TOOL, LOOP_TYPE, CERTAI
 RECOVERIES: Final = _ours(guard.RECOVERIES, (SERVICE, AGENT), "near the number of nudges")
 ACTIVE: Final = _ours(guard.ACTIVE, (), "below `max_trajectories`")
 EVICTIONS: Final = _ours(
-    guard.EVICTIONS, ("reason",), "`full` 0; else raise `max_trajectories`",
+    guard.EVICTIONS, (EVICTION_REASON,), "`full` 0; else raise `max_trajectories`",
     "trajectories evicted: idle; over the limit and idle for `reorder_s` (full_idle); over it and in use (full); "
     "idle for `reorder_s` while memory is short (memory)",
 )  # fmt: skip
 ERRORS: Final = _ours(
-    guard.ERRORS, ("where",), "0; see the log for the first of each kind", "errors of the collector itself, contained"
+    guard.ERRORS,
+    (ERROR_WHERE,),
+    "0; see the log for the first of each kind",
+    "errors of the collector itself, contained",
 )
 DUPLICATES: Final = _ours(guard.DUPLICATES, (), "0; some after redelivery")
 FINGERPRINTED: Final = _ours(guard.FINGERPRINTED, (SERVICE,), "small beside steps; raise `guard.max_understood_chars`")
@@ -187,10 +206,9 @@ FLAG_REQUESTS: Final = Metric(
     "trajectory_guard_flag_requests", "counter", ("status",), "{request}", "requests for flags, by HTTP status",
     "`200`; gates that get `401`, for want of a token, go on unguarded",
 )  # fmt: skip
-HAND_FLAGS: Final = Metric(
-    "trajectory_guard_flags_by_hand", "counter", ("action",), "{flag}", "flags that people raised or cleared",
-    "some: each is a person's decision",
-)  # fmt: skip
+HAND_FLAGS: Final = _ours(
+    guard.HAND_FLAGS, (FLAG_ACTION,), "some: each is a person's decision", "flags that people raised or cleared"
+)
 SCORES_SENT: Final = Metric(
     "trajectory_guard_scores_sent",
     "counter",
@@ -203,11 +221,11 @@ SCORES_FAILED: Final = Metric("trajectory_guard_scores_failed", "counter", _OUT,
 SCORES_WAITING: Final = Metric(
     "trajectory_guard_scores_waiting", "gauge", _OUT, "{score}", "scores that wait for Langfuse", "near 0"
 )
-SCORE_ATTEMPTS_FAILED: Final = _ours(guard.SCORE_ATTEMPTS_FAILED, (*_OUT, "status"), "0; they are tried again")
+SCORE_ATTEMPTS_FAILED: Final = _ours(guard.SCORE_ATTEMPTS_FAILED, (*_OUT, ERROR_TYPE), "0; they are tried again")
 SPENDING_TOKENS: Final = _ours(guard.SPENDING_TOKENS, (MODEL,), "as planned; none without a ledger")
 SPENDING_COST: Final = _ours(guard.SPENDING_COST, (MODEL,), "as planned")
 SPENDING_UNPRICED: Final = _ours(guard.SPENDING_UNPRICED, (MODEL,), "0; else give a price under `guard.model_prices`")
-SPENDING_EVENTS: Final = _ours(guard.SPENDING_EVENTS, ("event",), "`lost` and `forgotten` stay empty")
+SPENDING_EVENTS: Final = _ours(guard.SPENDING_EVENTS, (SPENDING_EVENT,), "`lost` and `forgotten` stay empty")
 BUDGET_RATIO: Final = _ours(guard.BUDGET_RATIO, (_BUDGET_SCOPE, _BUDGET_NAME, _BUDGET_LIMIT), "below 0.8")
 BUDGET_ALERTS: Final = _ours(guard.BUDGET_ALERTS, (_BUDGET_PERCENT,), "rare")
 DROPPED_LINES: Final = Metric(

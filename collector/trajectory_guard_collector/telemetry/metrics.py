@@ -87,6 +87,10 @@ class Metrics:
         else:
             series.inc(n)
 
+    def error(self, where: str, n: float = 1) -> None:
+        """Count ``n`` errors of the collector itself that were contained at a place in the code."""
+        self.series(catalogue.ERRORS, where).inc(n)
+
     def series(self, row: Metric, /, *values: str) -> Counter:
         """The series of a counter with these label values, in the order of the row's labels: for what is counted with
         each span or record, since it takes half of the time of ``add``."""
@@ -140,7 +144,7 @@ class Metrics:
             self._contain(read, error)
 
     def _contain(self, reader: Callable[..., Any], error: Exception) -> None:
-        self.add(catalogue.ERRORS, where="metrics")
+        self.error("metrics")
         name = getattr(reader, "__qualname__", repr(reader))
         self._throttled.log(logging.ERROR, name, f"a metric cannot be read by {name}: {error!r}")
 
@@ -310,7 +314,7 @@ class ScoringCounts:
 
     def error(self, where: str) -> None:
         """Count an error of the collector itself that was contained, also in a request that is replayed."""
-        self._metrics.add(catalogue.ERRORS, where=where)
+        self._metrics.error(where)
 
     def step(self, service: str) -> None:
         """Count an evaluated tool call."""
@@ -370,7 +374,7 @@ class ScoringCounts:
 
     def eviction(self, reason: str) -> None:
         """Count an evicted trajectory; the catalogue has the reasons."""
-        self._add(catalogue.EVICTIONS, reason=reason)
+        self._add_one(catalogue.EVICTIONS, reason)
 
     def evicted_runs(self, runs: int) -> None:
         """Count runs that were evicted because their trajectory has too many."""

@@ -21,7 +21,7 @@ def publish(verdict: Verdict, board: FlagBoard, *, redact: bool) -> None:
         log_recovery(verdict)
     log_verdict(verdict, redact=redact)
     if verdict.intervenes:
-        spans = VerdictSpans(provider_for(board, span))
+        spans = VerdictSpans(provider_for(board, span), board.counts)
         first = board.step_id(verdict.trajectory_id, verdict.first_step) or str(verdict.first_step)
         spans.emit(verdict, first_step=first, live_parent=span)
     if board.reporter is not None:
@@ -32,4 +32,4 @@ def publish(verdict: Verdict, board: FlagBoard, *, redact: bool) -> None:
 def publish_by_hand(verdict: Verdict, board: FlagBoard) -> None:
     """Emit the span of an intervention that a person asked for; it has no step to link."""
     span = trace.get_current_span()
-    VerdictSpans(provider_for(board, span)).emit(verdict, first_step="", live_parent=span)
+    VerdictSpans(provider_for(board, span), board.counts).emit(verdict, first_step="", live_parent=span)

@@ -148,7 +148,7 @@ def _create(meter: Meter, boards: WeakSet[FlagBoard], ended: _Ended) -> None:
 
     plain = {
         telemetry.STEPS: "steps", telemetry.RECOVERIES: "recoveries", telemetry.DUPLICATES: "duplicates",
-        telemetry.FINGERPRINTED: "fingerprinted",
+        telemetry.FINGERPRINTED: "fingerprinted", telemetry.CERTIFICATES_LEFT_OUT: "certificates_left_out",
     }  # fmt: skip
     for metric, key in plain.items():
         _counter(meter, metric, total(partial(_value, key=key)))

@@ -11,11 +11,17 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
 
+from trajectory_guard.otel.late_provider import current_provider
 from trajectory_guard.store import FlagBoard
 
 _FOLLOWS_PARENT: Final = ParentBased(ALWAYS_ON)
 _KEPT_AS: Final = "_trajectory_guard_provider"
+_MADE_BY: Final = "_trajectory_guard_maker"
 _instrumented: Final[WeakKeyDictionary[FlagBoard, tuple[Callable[[], Any], ...]]] = WeakKeyDictionary()
+
+
+def _nothing() -> None:
+    """In place of a reference to a provider that is not known."""
 
 
 def weakly(value: Any) -> Callable[[], Any]:
@@ -30,6 +36,8 @@ def remember(board: FlagBoard, provider: trace.TracerProvider) -> None:
     """Record that the spans of this provider reach ``board``."""
     forget(board, provider)
     _instrumented[board] = (*_instrumented.get(board, ()), weakly(provider))
+    with suppress(AttributeError):  # of another SDK
+        setattr(provider._active_span_processor, _MADE_BY, weakly(provider))  # type: ignore[attr-defined]
 
 
 def forget(board: FlagBoard, provider: trace.TracerProvider) -> None:
@@ -41,18 +49,23 @@ def forget(board: FlagBoard, provider: trace.TracerProvider) -> None:
 def pipeline_of(span: object) -> trace.TracerProvider | None:
     """A provider whose spans go where ``span`` goes, None if it is no span of the SDK.
 
-    A span of the SDK knows no provider, but the processors, the resource and the limits of its own. The provider for
-    them is made once: each one registers a handler for forks with the interpreter, which stays for ever.
+    It is the provider that made the span, if that is the global or an instrumented one: its id generator, its sampler
+    and its configuration of tracers hold for the guard's spans as for those of any library. A span of the SDK does not
+    know its provider, but the processors, the sampler, the resource and the limits. A provider for these is made once:
+    each one registers a handler for forks with the interpreter, which stays for ever.
     """
     processors, resource = getattr(span, "_span_processor", None), getattr(span, "resource", None)
     if processors is None or resource is None:
         return None
+    for maker in (current_provider(), getattr(processors, _MADE_BY, _nothing)()):
+        if maker is not None and getattr(maker, "_active_span_processor", None) is processors:
+            return maker
     known: TracerProvider | None = getattr(processors, _KEPT_AS, None)
     if known is not None and known.resource is resource:
         return known
     provider = TracerProvider(
-        sampler=_FOLLOWS_PARENT, resource=resource, active_span_processor=processors, shutdown_on_exit=False,
-        span_limits=getattr(span, "_limits", None),
+        sampler=getattr(span, "_sampler", None) or _FOLLOWS_PARENT, resource=resource, shutdown_on_exit=False,
+        active_span_processor=processors, span_limits=getattr(span, "_limits", None),
     )  # fmt: skip
     with suppress(AttributeError):  # kept with what it belongs to, so that both go together
         setattr(processors, _KEPT_AS, provider)

@@ -85,12 +85,13 @@ class TrajectoryGuardProcessor(SpanProcessor):
     of its own is counted (``trajectory_guard.errors``) and logged once per place. With ``spending_file`` a model call
     is booked before its span has ended; a locked file costs up to 0.02 s, once a second. A span that ends while its
     thread holds a lock of the guard (a finalizer or a signal handler has ended it) is evaluated with the next span; so
-    is one that the SDK's ``ConcurrentMultiSpanProcessor`` hands over under such a lock, after 0.5 s.
+    is one that the SDK's ``ConcurrentMultiSpanProcessor`` hands over under such a lock, after 0.5 s. Each provider
+    needs a processor of its own, since the first one that shuts down switches its processor off; they share a board.
 
     Parameters:
         config: ``GuardConfig``; by default that of the board, which is read from ``TRAJECTORY_GUARD_*`` variables.
         board: where trajectories live; by default the board shared by the whole process, which gates read.
-        tracer_provider: provider for the guard's own spans; by default they go where the spans of the agent go.
+        tracer_provider: provider for the guard's own spans; by default that of the span that each is about.
         meter_provider: provider for the guard's metrics; the global one by default.
 
     Raises:
@@ -107,7 +108,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._trajectories = self.board.trajectories
         self.configure(self.board.config)
         self.switch_on()
-        self._spans = VerdictSpans(tracer_provider)
+        self._spans = VerdictSpans(tracer_provider, self.board.counts)
         now_and_after_fork(self._renew_lock)
         self._open: dict[int, Span] = {}  # span id -> live span, oldest first, for identity
         self._readers = readers()
@@ -346,7 +347,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 notify(self.config.on_intervention, due, self.board.counts, elsewhere=self._patience_s is not None)
             first = self.board.step_id(verdict.trajectory_id, verdict.first_step) or str(verdict.first_step)
             live = self._open.get(span.parent.span_id) if span.parent is not None else None
-            self._spans.emit(verdict, first_step=first, tool_span=span, live_parent=live)
+            tool = self._open.get(span.context.span_id)
+            self._spans.emit(verdict, first_step=first, tool_span=span, live_parent=live, live_tool=tool)
 
     # --- identity and usage ----------------------------------------------------------------------------------
 
@@ -471,8 +473,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._processors_seen, self.board.resource = span._span_processor, span.resource.attributes
         if self._patience_s is None and has_pool(self._processors_seen):
             self._patience_s = _POOL_PATIENCE_S
-        if self._spans.provider is None:
-            self._spans.learn(span)
+        self._spans.learn(span)
 
     def _expire_open(self) -> None:
         """Remove tool spans that are too old to end, and the oldest spans of any kind beyond the limit.

@@ -11,7 +11,8 @@ may be in the same place, nor for a lock without limit: the thread that waits fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, cast
 
@@ -32,7 +33,7 @@ from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.langfuse_tags import with_tags
 from trajectory_guard.logs import is_loop
-from trajectory_guard.otel.pipelines import pipeline_of
+from trajectory_guard.otel.pipelines import pipeline_of, weakly
 from trajectory_guard.version import __version__
 
 _SEVERAL: Final = (ConcurrentMultiSpanProcessor, SynchronousMultiSpanProcessor)
@@ -90,23 +91,32 @@ class VerdictSpans:
     """Emits one span per intervention and tags the live parent.
 
     Parameters:
-        tracer_provider: by default that of the first span learned.
+        tracer_provider: by default that of each verdict's tool span.
+        counts: where certificates that do not fit are counted.
     """
 
-    def __init__(self, tracer_provider: trace.TracerProvider | None = None) -> None:
-        self.provider = tracer_provider
+    def __init__(self, tracer_provider: trace.TracerProvider | None = None, counts: Counter[str] | None = None) -> None:
+        self._given = tracer_provider
+        self._counts = Counter() if counts is None else counts
+        self._first: Callable[[], trace.TracerProvider | None] | None = None  # weak, so that an application can drop it
 
     def learn(self, span: Span) -> None:
-        """Let the guard's spans go where the spans of the application go; for once, without a provider."""
-        self.provider = pipeline_of(span) or trace.get_tracer_provider()
+        """Let the guard's spans go where those of the application go, if a tool span does not say where; once."""
+        if self._given is None and self._first is None and (provider := pipeline_of(span)) is not None:
+            self._first = weakly(provider)
 
     def emit(
-        self, verdict: Verdict, *, first_step: str, live_parent: Span | None, tool_span: ReadableSpan | None = None
-    ) -> None:
+        self, verdict: Verdict, *, first_step: str, live_parent: Span | None, tool_span: ReadableSpan | None = None,
+        live_tool: Span | None = None,
+    ) -> None:  # fmt: skip
         """Emit an intervention: a span of its own under the tool span's parent, and attributes on that parent.
 
         Without a tool span the own span stands in the current context. With one, this is called while that span ends:
         on one of a few threads, perhaps, that all processors share, and for which the own span must not wait.
+
+        Parameters:
+            live_parent, live_tool: the spans as the application holds them, None if they are not known any more.
+            tool_span: what ``on_end`` was given, which does not say where it goes.
         """
         attributes = verdict_attributes(verdict, first_step)
         own = {**attributes, **guard_attributes(verdict)}
@@ -116,12 +126,24 @@ class VerdictSpans:
         around = (tool_span.parent if tool_span is not None else None) or tool
         context = trace.set_span_in_context(NonRecordingSpan(around)) if around is not None else None
 
-        tracer_without_pool(self.provider or trace.get_tracer_provider(), telemetry.SCOPE, __version__).start_span(
+        provider = self._given or pipeline_of(live_tool) or pipeline_of(live_parent)
+        if provider is None and self._first is not None:
+            provider = self._first()
+        tracer = tracer_without_pool(provider or trace.get_tracer_provider(), telemetry.SCOPE, __version__)
+        self._leave_out_certificate(own, tracer)
+        tracer.start_span(
             telemetry.SPAN_NAME,
             context=context,
             attributes=dict(reversed(own.items())),  # the SDK keeps the last ones, if there is no room for all
             links=[trace.Link(tool)] if tool is not None else None,
         ).end()
+
+    def _leave_out_certificate(self, own: dict[str, AttributeValue], tracer: Any) -> None:
+        """Leave a certificate out that the SDK would cut off: no program could read it. Log lines have the whole."""
+        limit = getattr(getattr(tracer, "_span_limits", None), "max_span_attribute_length", None)
+        if limit is not None and len(str(own.get(telemetry.CERTIFICATE, ""))) > limit:
+            del own[telemetry.CERTIFICATE]
+            self._counts["certificates_left_out"] += 1
 
 
 # --- live spans of the application -----------------------------------------------------------------------------

@@ -88,7 +88,7 @@ class DurableQueue:
             if rows:
                 await self._send(rows)
         except Exception as error:  # noqa: BLE001  the queue continues
-            self._metrics.add(catalogue.ERRORS, where=f"queue of {self.sender.name}")
+            self._metrics.error(f"queue of {self.sender.name}")
             _log.error("exporter %s: cannot process the queue: %s", self.sender.name, error)
             if self._stopping.is_set():
                 return False

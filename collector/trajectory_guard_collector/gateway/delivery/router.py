@@ -17,6 +17,7 @@ from trajectory_guard_collector.gateway.delivery.persistent import StoredDeliver
 from trajectory_guard_collector.gateway.exporters import build_exporters
 from trajectory_guard_collector.gateway.exporters.sender import GaveUpError, Sender
 from trajectory_guard_collector.gateway.storage.store import Store
+from trajectory_guard_collector.otlp.replies import RejectedItems
 from trajectory_guard_collector.otlp.signals import Batch, Signal
 from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.metrics import Metrics
@@ -102,7 +103,7 @@ class Delivery:
         await self._strategy.start()
         self._running = True
 
-    async def deliver(self, batch: Batch, *, key: bytes = b"", wal_entry: bytes | None = None) -> None:
+    async def deliver(self, batch: Batch, *, key: bytes = b"", wal_entry: bytes | None = None) -> RejectedItems | None:
         """Return when the batch is safe to acknowledge.
 
         Parameters:
@@ -110,6 +111,10 @@ class Delivery:
             key: digest of the request as it came, the same when the sender sends it again. Backends that have
                 the batch already do not get it twice; without a key they may.
             wal_entry: row to write in the same transaction as the batch; ignored without a store.
+
+        Returns:
+            Metrics or logs that no exporter takes: they are dropped, and their sender must know. None for spans, which
+            were evaluated.
 
         Raises:
             OverloadedError: a queue or the disk is full; the sender should try again.
@@ -119,7 +124,10 @@ class Delivery:
             raise UnavailableError("shutting down")
         if not any(batch.signal in exporter.signals for exporter in self._exporters):
             self._warn_unrouted(batch.signal)
+            if batch.items and batch.signal is not Signal.TRACES:
+                return RejectedItems(batch.items, f"no exporter of this collector takes {batch.signal}")
         await self._strategy.deliver(batch, key, wal_entry)
+        return None
 
     async def stop(self, timeout_s: float) -> None:
         """Refuse further batches, send waiting ones within ``timeout_s`` seconds, close connections.
@@ -141,7 +149,7 @@ class Delivery:
     def _warn_unrouted(self, signal: Signal) -> None:
         if signal not in self._unrouted:
             self._unrouted.add(signal)
-            _log.warning("no exporter takes %s: they are accepted and dropped", signal)
+            _log.warning("no exporter takes %s: they are dropped", signal)
 
 
 class Failure(NamedTuple):
@@ -257,7 +265,7 @@ class MemoryQueue:
         except GaveUpError as error:
             return Failure(str(error), error.retry_after_s)
         except Exception as error:  # noqa: BLE001  the failure is reported to the sender, and the consumer continues
-            self._metrics.add(catalogue.ERRORS, where=f"queue of {self.sender.name}")
+            self._metrics.error(f"queue of {self.sender.name}")
             _log.exception("exporter %s: cannot send a batch", self.sender.name)
             return Failure(str(error))
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from trajectory_guard_collector.config.checks import exporter_type
 from trajectory_guard_collector.config.models import Exporter as ExporterConfig
 from trajectory_guard_collector.gateway.exporters.base import Exporter
 from trajectory_guard_collector.gateway.exporters.debug import DebugExporter
@@ -30,7 +31,7 @@ def build_exporters(
     """Create the configured exporters; none is started.
 
     Parameters:
-        configs: configuration by name; the type is the part of the name before a slash.
+        configs: configuration by name; the type is in the part of the name before a slash.
         log: logs the replies of backends.
         via: names the collectors that a request of a signal has passed, for the header ``config.headers.VIA``.
         write: receives the lines of debug exporters.
@@ -42,7 +43,7 @@ def build_exporters(
 
 
 def _build(name: str, config: ExporterConfig, log: ThrottledLog, via: _Via, write: _Write) -> Exporter:
-    kind = name.partition("/")[0]
+    kind = exporter_type(name)
     if kind not in _TYPES:
         raise ValueError(f"exporters.{name}: unknown type {kind!r}, known are {', '.join(_TYPES)}")
     return _TYPES[kind](name, config, log, via, write)

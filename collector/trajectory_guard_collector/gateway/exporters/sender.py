@@ -144,7 +144,7 @@ class Sender:
         except PermanentExportError:
             raise
         except Exception as error:  # noqa: BLE001  the batch is kept, whatever an exporter raises
-            self._metrics.add(catalogue.ERRORS, where=f"exporter {self.name}")
+            self._metrics.error(f"exporter {self.name}")
             raise RetryableExportError(_unexpected(error)) from None
         finally:
             self._metrics.observe(catalogue.SEND_DURATION, clock() - start, exporter=self.name)
@@ -160,7 +160,7 @@ class Sender:
 
     def _note_reply(self, unreadable: bool) -> None:
         if unreadable:
-            self._metrics.add(catalogue.ERRORS, where="export.reply")
+            self._metrics.error("export.reply")
 
     async def _halves(self, part: Batch, error: PermanentExportError) -> tuple[Batch, Batch] | None:
         return await asyncio.to_thread(halves, part) if error.divisible else None

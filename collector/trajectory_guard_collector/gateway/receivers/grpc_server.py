@@ -32,7 +32,6 @@ from trajectory_guard_collector.otlp.replies import (
     status,
 )
 from trajectory_guard_collector.otlp.signals import Signal
-from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 _TRANSPORT: Final = "grpc"
@@ -137,7 +136,7 @@ class GrpcServer:
             return await self._refuse(context, refusal)
         except Exception:  # the service continues, and the sender keeps the batch, which UNKNOWN would make it drop
             logger.exception("grpc: a request for %s failed", signal.grpc_service)
-            self._metrics.add(catalogue.ERRORS, where="receiver")
+            self._metrics.error("receiver")
             return await self._refuse(context, UnavailableError("internal error"))
         count_request(self._metrics, _TRANSPORT, "OK")
         return export_response(signal, rejected).SerializeToString()

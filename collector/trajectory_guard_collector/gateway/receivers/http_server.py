@@ -37,7 +37,6 @@ from trajectory_guard_collector.otlp.replies import (
     reply,
 )
 from trajectory_guard_collector.otlp.signals import Signal
-from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.metrics import Metrics
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
@@ -131,7 +130,7 @@ class HttpServer:
             return refused(UnavailableError("the request was not received whole"), encoding)
         except Exception:  # the service continues, and the sender keeps the batch
             logger.exception("http: a request for %s failed", signal.path)
-            self._metrics.add(catalogue.ERRORS, where="receiver")
+            self._metrics.error("receiver")
             return refused(UnavailableError("internal error"), encoding)
         return reply(200, export_response(signal, rejected), encoding)
 

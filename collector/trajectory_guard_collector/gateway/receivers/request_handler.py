@@ -21,8 +21,9 @@ from trajectory_guard_collector.telemetry.catalogue import Metric
 from trajectory_guard_collector.telemetry.metrics import Metrics
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
-Accept = Callable[[Batch], Awaitable[None]]
-"""The pipeline: returns when a batch is safe to acknowledge, raises ``errors.RefusedError``."""
+Accept = Callable[[Batch], Awaitable[RejectedItems | None]]
+"""The pipeline: returns when a batch is safe to acknowledge, raises ``errors.RefusedError``. Items that it has dropped
+are what it returns."""
 
 _FIRST_SIZE: Final = 4 << 20
 """Assumed bytes of a request before any was seen: after a restart all senders send at once."""
@@ -100,7 +101,7 @@ class RequestHandler:
         self._hops = hops or Hops()
         self._not_yet = not_yet
         self._reading = 0
-        self._in_work: set[asyncio.Task[None]] = set()
+        self._in_work: set[asyncio.Task[RejectedItems | None]] = set()
         self._closing = False
         self._log = ThrottledLog(logger)
 
@@ -141,7 +142,8 @@ class RequestHandler:
         """Pass a request to the pipeline and wait for the result. A sender that disconnects does not interrupt it.
 
         Returns:
-            The items that were dropped because this collector had sent them itself; None if all were accepted.
+            The items that were dropped: this collector had sent them itself, or no exporter takes their signal. None if
+            all were accepted.
 
         Raises:
             RefusedError: the pipeline did not take it, or it cannot be decoded (``BadDataError``).
@@ -156,23 +158,22 @@ class RequestHandler:
         self._in_work.add(task)
         task.add_done_callback(self._finished)
         try:
-            await asyncio.shield(task)
+            return await asyncio.shield(task)
         except asyncio.CancelledError:
             if task.cancelled():  # by drain(): the sender is still connected, and needs the reply that it may retry
                 raise UnavailableError("shutting down") from None
             raise
-        return None
 
     def _reject_own(self, signal: Signal, items: int) -> RejectedItems:
         """Drop a request that has come back, as a partial success: a sender does not send any of that again."""
-        self._metrics.add(catalogue.ERRORS, where="receiver.loop")
+        self._metrics.error("receiver.loop")
         reason = "this collector sent it: an exporter leads back here, directly or through others"
         self._count(catalogue.REFUSED[signal], items)
         # Python's exporters do not report a partial success themselves.
         self._log.log(logging.WARNING, signal.items, f"{self._transport}: rejected {items} {signal.items}: {reason}")
         return RejectedItems(items, reason)
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
+    def _finished(self, task: asyncio.Task[RejectedItems | None]) -> None:
         self._in_work.discard(task)
         if not task.cancelled():
             task.exception()  # retrieved, so that a sender that disconnected causes no traceback
@@ -190,19 +191,20 @@ class RequestHandler:
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
 
-    async def _hand_over(self, batch: Batch) -> None:
+    async def _hand_over(self, batch: Batch) -> RejectedItems | None:
         signal, transport = batch.signal, self._transport
         try:
-            await self._accept(batch)
+            rejected = await self._accept(batch)
         except RefusedError:
             self._count(catalogue.REFUSED[signal], batch.items)
             raise
         except Exception:  # the service continues, and the sender keeps the batch
             logger.exception("%s: a request of %d %s failed", transport, batch.items, signal.items)
             self._count(catalogue.FAILED[signal], batch.items)
-            self._metrics.add(catalogue.ERRORS, where="receiver")
+            self._metrics.error("receiver")
             raise UnavailableError("internal error") from None
-        self._count(catalogue.ACCEPTED[signal], batch.items)
+        self._count((catalogue.REFUSED if rejected is not None else catalogue.ACCEPTED)[signal], batch.items)
+        return rejected
 
     def _count(self, row: Metric, items: int) -> None:
         self._metrics.add(row, items, receiver=catalogue.RECEIVER, transport=self._transport)

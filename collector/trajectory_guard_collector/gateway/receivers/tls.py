@@ -13,7 +13,6 @@ import grpc
 
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.config.models import ServerTls
-from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 T = TypeVar("T")
@@ -82,7 +81,7 @@ class Certificates:
                 logger.info("%s: certificates reloaded", self._key)
         except ConfigError as error:
             logger.error("%s; the previous certificates stay in use", error)
-            self._metrics.add(catalogue.ERRORS, where="tls_reload")
+            self._metrics.error("tls_reload")
 
     def _load(self) -> _Loaded:
         entries = self._each(_entry)
