@@ -10,7 +10,9 @@ from tests.helpers import evaluate, first_level, record
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import StepRecord
 
-NAMES = "apple bridge candle desert engine forest harbour island jacket kettle lantern meadow needle orchard".split()
+NAMES = [
+    "apple", "bridge", "candle", "desert", "engine", "forest", "harbour", "island", "jacket", "kettle", "lantern", "needle",
+]  # fmt: skip
 ZERO = ["0", "0\n", "Exit code: 1\n0", "0\n\n[exit status: 1]", "Error: Command failed with exit code 1: 0",
         '{"stdout":"0\\n","stderr":"","exit_code":1}', '{"output":"0","metadata":{"exit_code":1}}',
         "<returncode>1</returncode>\n<output>\n0\n</output>"]  # fmt: skip

@@ -57,9 +57,8 @@ def read_outcome(seen: Observation, *, by_guard: bool) -> None:
         seen.outcome = EMPTY
     elif step.outcome_type in (ERROR, DENIED):
         seen.signature = signature_of(seen) if not by_guard else None  # no failure of its own
-        if result is None and seen.signature is None and not by_guard:
-            seen.signature = UNSTATED
-        elif result and states_no_more_than_status(result) and not by_guard:
+        silent = seen.signature is None if result is None else states_no_more_than_status(result)
+        if silent and not by_guard:
             seen.signature = UNSTATED
     elif step.outcome_type == SUCCESS and result is not None:
         is_object = result[:1] == "{"
