@@ -352,7 +352,7 @@ class Engine:
         if (
             run.index
             and observation.repeats == 0
-            and not observation.result_changed
+            and not (observation.result_changed or observation.same_batch)
             and step.timestamp
             and not is_status_lookup(step.tool_name)
         ):
