@@ -105,7 +105,9 @@ def _parts(result: str) -> Iterator[Part]:
 
 
 def _leaves(value: Any, path: str) -> Iterator[Part]:
-    if isinstance(value, dict):
+    if value in ({}, []):
+        yield Part(path, "")  # that there is nothing says something
+    elif isinstance(value, dict):
         for key in sorted(value):
             if not is_volatile_key(key):  # as in the masked form
                 yield from _leaves(value[key], f"{path}.{key}")
