@@ -41,7 +41,7 @@ _COMPLETED: Final = re.compile(r"(?<![^\W_])(?:ok|success|done|complete|exhausti
 
 
 def finds_nothing(result: dict[str, Any]) -> bool:
-    """Whether an object is the result of a search that found nothing: lists of results, all empty, and no figures.
+    """Whether an object is the result of a search that found nothing: lists of results, all empty, or their number, 0.
 
     Counts of 0, paging, timings, the query and names beside the lists say nothing; a list of another name, a figure, a
     sentence or a flag does.
@@ -50,6 +50,8 @@ def finds_nothing(result: dict[str, Any]) -> bool:
     True
     >>> finds_nothing({"data": {"orders": {"nodes": [], "pageInfo": {"hasNextPage": False, "endCursor": None}}}})
     True
+    >>> finds_nothing({"treffer": 0, "dauer_ms": 15}), finds_nothing({"open": 0})
+    (True, False)
     >>> finds_nothing({"hits": [], "aggregations": {"mean": {"value": 7.5}}}), finds_nothing({"tags": [], "id": 7})
     (False, False)
     >>> finds_nothing({"currency": "EUR", "total": "12.90", "items": [], "coupon": "SPRING"})
@@ -78,6 +80,8 @@ def _has_only_empty_lists(value: dict[str, Any], depth: int) -> bool | None:
             if any(one != [] for one in item):
                 return None
             found = found or _RESULTS.match(name) is not None or (paged and _PROBLEMS.fullmatch(name) is not None)
+        elif type(item) is int and item == 0 and _RESULTS.match(name) is not None:
+            found = True
         elif not _says_nothing(name, item):
             return None
     return found
