@@ -126,26 +126,31 @@ def commands_of(seen: Observation) -> list[Any]:
     return [value for key, value in args.items() if isinstance(key, str) and classify_key(key) == SHELL]
 
 
-def finds_on_another(command: str, before: str, text: str) -> bool:
-    """Whether a command is the one before but for what it is about, and printed what it found there: no complaint, or
-    one about a place in the file.
+def other_targets(command: str, before: str) -> tuple[str, ...]:
+    """The words in which a command differs from the one before it, if these are what it is about, and no more than
+    three: neither options nor short numbers.
 
-    Up to three words may differ, which are neither options nor short numbers.
-
-    >>> finds_on_another("ruff check b.py", "ruff check a.py", "b.py:7:1: error: F401 unused import")
-    True
-    >>> finds_on_another("rm b.py", "rm a.py", "rm: error: b.py is busy"), finds_on_another("npm i -f", "npm i -g", "")
-    (False, False)
+    >>> other_targets("ruff check b.py", "ruff check a.py"), other_targets("npm i -f", "npm i -g")
+    (('b.py',), ())
     """
     now, then = command.split(), before.split()
     if len(now) != len(then):
-        return False
+        return ()
     others = [pair for pair in zip(now, then, strict=True) if pair[0] != pair[1]]
-    if not 0 < len(others) <= _MAX_TARGETS:
-        return False
+    if len(others) > _MAX_TARGETS:
+        return ()
     if [1 for pair in others for one in pair if one[0] == "-" or (one.isdecimal() and len(one) < _MIN_ID_DIGITS)]:
-        return False
-    return text.lstrip().startswith(tuple([one for one, _ in others])) or not looks_like_error(text)
+        return ()
+    return tuple([one for one, _ in others])
+
+
+def tells_of(text: str, targets: tuple[str, ...]) -> bool:
+    """Whether a command that failed printed what it found on its target: no complaint, or one about a place in a file.
+
+    >>> tells_of("b.py:7:1: error: F401 unused import", ("b.py",)), tells_of("rm: error: b.py is busy", ("b.py",))
+    (True, False)
+    """
+    return text.lstrip().startswith(targets) or not looks_like_error(text)
 
 
 def _is_name(value: Any) -> bool:

@@ -14,9 +14,10 @@ from trajectory_guard.core.detectors.entry_lists import (
     address_in,
     commands_of,
     entry_of,
-    finds_on_another,
     list_of,
+    other_targets,
     runs_program,
+    tells_of,
     with_failure,
     with_success,
 )
@@ -68,7 +69,8 @@ class _Failure(NamedTuple):
         request: as in ``Observation``.
         entry: digest of the list that the call may be an entry of.
         address: checksum of the address that it names; 0 without one.
-        finds: a command failed as one on another target did, and its text is no complaint but what it found there.
+        moves_on: a command that is the one before, on another target.
+        finds: likewise, and its text is no complaint but what it found there.
     """
 
     at: int
@@ -87,6 +89,7 @@ class _Failure(NamedTuple):
     request: int = 0
     entry: str = ""
     address: int = 0
+    moves_on: bool = False
     finds: bool = False
 
     def is_like(self, other: _Failure) -> bool:
@@ -335,14 +338,14 @@ class ErrorStreak(Detector):
         asked = {word: checksum(word) for word in islice(words, _MAX_WORDS)}
         line = line_of(seen)
         command = " ".join(map(text_of, commands_of(seen)))[:_MAX_COMMAND_CHARS] if program else ""
-        finds = finds_on_another(command, self.command, text)
+        targets = other_targets(command, self.command)
         self.command = command
         blamed = tuple(asked[word] for word in dict.fromkeys(WORD.findall(last)) if word in asked)
         return _Failure(
             seen.index, key, text_digest(seen.tool), seen.call.hex(), named, passing, asks_anew, names,
             tuple(asked.values()), blamed[:_MAX_BLAMED], _causes(seen, asked, line) if program else (),
             checksum(line), seen.batch, seen.request, entry,
-            checksum(address) if address else 0, finds,
+            checksum(address) if address else 0, bool(targets), bool(targets) and tells_of(text, targets),
         )  # fmt: skip
 
     def _evaluate(
@@ -361,7 +364,8 @@ class ErrorStreak(Detector):
         finds = unlike and all(one.finds for one in streak[1:])
         if waits and unlike:
             # each entry of a list is tried for the first time; other words for one thing are tries of the same
-            needed = _COUNT * seen.waiting_pace if listed or program else _VARIED_RETRIES * seen.pace
+            listed = listed or all(one.moves_on for one in streak[1:])
+            needed = _COUNT * seen.waiting_pace if listed else _VARIED_RETRIES * seen.pace
         elif listed or finds or (unlike and streak[-1].named and program):
             needed = _LISTED * seen.variation_pace
         else:
