@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -130,12 +131,15 @@ def _limit_reached(text: str, values: Sequence[str]) -> str:
 
 def reads_as_error(result: str, values: tuple[str, ...]) -> bool:
     """Whether a result that brought nothing new, and was reported as a success, says that the call failed."""
-    if complains(result, values) or raises(result):
+    if complains(result, values) or raises(result) or _STAYS_SHUT.fullmatch(result) is not None:
         return True
     answer = answer_in(result) if len(result) <= MAX_FORM_CHARS else ""
     first, _, rest = answer.strip().partition("\n")
     last = rest.rpartition("\n")[2]
     return is_transient(f"{first}\n{last}", None)  # what stands between them is what was asked for
+
+
+_STAYS_SHUT: Final = re.compile(r"[^\n.]{1,60} is (?:still )?locked[.!]?", re.IGNORECASE)
 
 
 def complains(result: str, values: tuple[str, ...]) -> bool:

@@ -27,7 +27,10 @@ _TRANSIENT_CODE: Final = re.compile(r"4(?:08|25|29)|5(?:0[0234]|29)")
 """Part of every match of ``_TRANSIENT_STATUS``, and found much sooner."""
 _TRANSIENT_WORDS: Final = re.compile(
     r"tim(?:e|ed)[ _-]?out|temporar|unavailable|too many requests|rate.?limit|overloaded|again later|again in \d"
-    r"|retry after|connection (?:reset|refused|aborted)|econnreset|econnrefused|throttl|is locked|lock (?:wait|held)"
+    r"|retry after|connection (?:reset|refused|aborted)|econnreset|econnrefused|throttl|lock (?:wait|held)"
+    # a door or an account that is locked stays so
+    r"|(?:database|document|file|index|partition|record|repository|resource|row|sheet|state|table|workbook) is"
+    r" (?:currently |temporarily )?locked|is locked (?:by|for)|temporarily locked"
     r"|(?:get|obtain|acquire|waiting for) (?:\w+ ){0,2}lock|failed to lock"
     r"|(?:locked|held) by (?:another|process|pid|session|transaction|node)|being used by another process"
     r"|deadlock|\bebusy\b|(?:is|are|too|still|resource|device|file|server|system) busy\b|queue is full"
