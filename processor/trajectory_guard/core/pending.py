@@ -26,7 +26,8 @@ _PENDING: Final = re.compile(
     r"|(?<![^\W_])(?:status|state|phase|stage): [a-z]{3,20}ing(?:\.{1,3}|…|$)"
     # of a thing with a number: "Topic: marketing plan" is none
     r"|^[^:\n\d]{1,40}\d[^:\n]{0,40}: (?!(?:exist|fail|follow|includ|miss|noth|remain|someth|us|warn)ing\b)"
-    r"[a-z]{3,20}ing(?:\.{1,3}$|…|$| \(?\d| (?!(?:and|as|at|by|for|from|in|of|on|or|to|with)\b)[\w./-]{1,40}(?: [\w./-]{1,40}){0,2}$)"
+    r"[a-z]{3,20}ing(?:\.{1,3}$|…|$| \(?\d"
+    r"| (?!(?:and|as|at|by|for|from|in|of|on|or|to|with)\b)[\w./-]{1,40}(?: [\w./-]{1,40}){0,2}$)"
     r"|\"\w{0,24}(?:status|state|phase|stage)\"\s{0,2}:\s{0,2}\"[A-Za-z_ ]{1,20}ing\""
     r"|\"(?:is_?)?(?:ready|done|completed?|finished|processed|confirmed|settled|loaded|synced|delivered)\""
     r"\s{0,2}:\s{0,2}false"
@@ -72,7 +73,7 @@ def is_pending(text: str) -> bool:
     (True, False, False)
     >>> is_pending("It is updated. Here is the result of running `cat -n` on it"), is_pending("still running `make`")
     (False, True)
-    >>> is_pending("Build 77: compiling module core"), is_pending("Field: marketing"), is_pending("Line 4: missing comma")
+    >>> is_pending("Build 77: compiling core"), is_pending("Field: marketing"), is_pending("Line 4: missing comma")
     (True, False, False)
     >>> is_pending("modifying"), is_pending("nothing"), is_pending("available")
     (True, False, False)

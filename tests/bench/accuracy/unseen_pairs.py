@@ -23,7 +23,7 @@ from trajectory_guard.semantic.settler import ModelSettings, prepare
 
 PAIRS: Final = BUNDLED / "similar_calls_unseen.jsonl"
 SPLITS: Final = (
-    "dev", "held", "blind", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh",
+    "dev", "held", "blind", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth",
 )  # fmt: skip
 RESAMPLES: Final = 2_000
 SEED: Final = 7

@@ -9,6 +9,21 @@ import pytest
 from trajectory_guard.core.similarity import Relation, compare, normalize
 
 SAME: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("search", {"q": "red lamp", "page_size": 10}, {"q": "red lamp", "page_size": 50, "page": 1}),
+    ("listar", {"carpeta": "in"}, {"carpeta": "in", "página": "1"}),
+    ("поиск", {"запрос": "акт", "лимит": 10}, {"запрос": "акт", "лимит": 40}),
+    ("find", {"plate": "34 ABC 123"}, {"plate": "34abc123"}),
+    ("find", {"cnpj": "12.345.678/0001-95"}, {"cnpj": "12345678000195"}),
+    ("find", {"sum": "1.250,50 €"}, {"sum": "1250.50 EUR"}),
+    ("find", {"mac": "00:1A:2B:3C:4D:5E"}, {"mac": "001a.2b3c.4d5e"}),
+    ("train", {"to": "Paris Gare de Lyon"}, {"to": "paris-gare-de-lyon"}),
+    ("bash", {"command": "pip install x"}, {"command": "pip install --no-cache-dir --timeout 60 --retries=3 x"}),
+    ("bash", {"command": "npm ci --silent"}, {"command": "npm ci --verbose"}),
+    (
+        "bash",
+        {"command": "curl https://a.example/s"},
+        {"command": "curl -sS --max-time 40 --retry 2 https://a.example/s"},
+    ),
     ("wait", {"duration": "PT5M"}, {"duration": "300 seconds"}),
     ("wait", {"duration": "1h30m"}, {"duration": "90 minutes"}),
     ("get", {"id": "{550E8400-e29b-41d4-a716-446655440000}"}, {"id": "550e8400e29b41d4a716446655440000"}),
@@ -557,7 +572,13 @@ OTHER: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("goto", {"url": "https://app.example.org/"}, {"url": "https://app.example.org/#settings"}),
     ("lookup", {"phone": "٠٥٠١٢٣٤٥٦٧"}, {"phone": "0501234568"}),
     ("read_file", {"path": "a.md"}, {"path": "a.md", "encoding": "latin-1"}),
-    ("list", {"folder": "in"}, {"folder": "in", "page": 1}),
+    ("list", {"folder": "in"}, {"folder": "in", "page": 2}),
+    ("list", {"folder": "in"}, {"folder": "in", "page": True}),
+    ("set_page", {"folder": "in", "limit": 5}, {"folder": "in", "limit": 9}),
+    ("find", {"plate": "34 AB 1"}, {"plate": "34 AB 11"}),
+    ("find", {"sum": "1.250,50 EUR"}, {"sum": "1.2505 EUR"}),
+    ("bash", {"command": "git clone --depth 1 a"}, {"command": "git clone --depth 2 a"}),
+    ("bash", {"command": "grep -v x a"}, {"command": "grep x a"}),
     ("agenda", {"date": "03/04/2025"}, {"date": "2025-04-03"}),
     ("read_file", {"path": "C:/plan.docx"}, {"path": "D:/plan.docx"}),
 ]

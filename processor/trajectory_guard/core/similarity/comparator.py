@@ -230,12 +230,21 @@ def _same_leaf(left: Leaf, right: Leaf) -> bool:
     if _is_grouped(left.value, right.value) or _is_grouped(right.value, left.value):
         return True
     if left.kind != right.kind:
-        return _folded(left) == _folded(right)
+        return _has_hyphens_for_spaces(left, right) or _has_hyphens_for_spaces(right, left)
     if left.kind == PATH:
         return same_path(left.value, right.value)
     if left.kind == SELECTOR:
         return same_selector(left.value, right.value)
     return left.kind == WORD and fold(left.value) == fold(right.value)
+
+
+def _has_hyphens_for_spaces(name: Leaf, hyphenated: Leaf) -> bool:
+    """Whether a name of several words is written with hyphens there: ``Paris Gare de Lyon``, ``Paris-Gare-de-Lyon``."""
+    worded = name.kind in _WORDED and hyphenated.kind == EXACT
+    return worded and not _DIGIT.search(name.value) and fold(name.value) == fold(hyphenated.value.replace("-", " "))
+
+
+_DIGIT: Final = re.compile(r"\d")
 
 
 def _is_inverted(name: Leaf, sorted_name: Leaf) -> bool:
@@ -245,12 +254,17 @@ def _is_inverted(name: Leaf, sorted_name: Leaf) -> bool:
 
 
 def _is_grouped(whole: str, grouped: str) -> bool:
-    """Whether an id of many digits is written in groups there: ``552 081 317``, ``123.456.789-09``."""
-    joined = _GROUPING.sub("", grouped)
+    """Whether an id of many digits is written in groups there: ``552 081 317``, ``123.456.789-09``; or one of letters
+    and digits: ``34 ABC 123``.
+    """
+    if _BETWEEN_KINDS.sub("", grouped).casefold() == whole.casefold() != grouped.casefold():
+        return True
+    joined = _GROUPING.sub("", grouped).lower()
     return joined == whole.lower() and joined.isalnum() and sum(map(str.isdigit, joined)) >= _MIN_DIGITS
 
 
-_GROUPING: Final = re.compile(r"(?<=\w)[ .-](?=\w)")
+_BETWEEN_KINDS: Final = re.compile(r"(?<=[^\W\d_]) (?=\d)|(?<=\d) (?=[^\W\d_])")
+_GROUPING: Final = re.compile(r"(?<=\w)[ ./-](?=\w)")
 _MIN_DIGITS: Final = 8
 """Digits from which groups of them are parts of one number: 192.168.1.1 and 19.21.68.1 have fewer or other parts."""
 

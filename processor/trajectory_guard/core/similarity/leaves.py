@@ -123,7 +123,7 @@ def _walk_object(prefix: str, value: dict[Any, Any], context: _Context, depth: i
         if len(key) > 200:
             key = shorten(key, 100)
         kind = keys.classify_key(key)
-        if kind == keys.PLAIN and keys.is_amount(key) and is_lookup(context.tool):
+        if kind == keys.PLAIN and keys.is_amount(key) and (is_lookup(context.tool) or not context.tool.isascii()):
             kind = keys.KNOB
         if settings and kind == keys.KNOB and not isinstance(item, (dict, list)):
             if depth or not (

@@ -218,18 +218,52 @@ def _render(words: list[str], folder: str) -> str:
     if words[0] == "sudo" and len(words) > 1 and words[1][:1] != "-":
         return "sudo " + _render(words[1:], folder)
     words, inner = _take_directory(words)
-    words = _program(words)
+    words = _program(_without_settings(words))
     if len(words) == 3 and words[0] in _SHELLS and words[1] in ("-c", "-lc") and not _QUOTE_MARK.search(words[2]):
         return normalize_shell(words[2].replace("\u00a0", " ").replace("\u0085", "\n"))
     folder = posixpath.normpath(posixpath.join(folder, inner)) if inner else folder
     program = words[0] if words else ""
     if program in _BUNDLING:
-        arguments = _flags(program, words[1:])
+        arguments = [word for word in _flags(program, words[1:]) if word not in _QUIET.get(program, ())]
     else:
         same = _SAME_FLAG.get(program, {})
         arguments = _flags_first(program, [same.get(word, word) for word in _spread(words[1:])])
     prefix = [f"@{folder}"] if folder and folder != "." else []
     return " ".join([*prefix, program, *arguments])
+
+
+def _without_settings(words: list[str]) -> list[str]:
+    """The words without long options that set how long, how often, how loudly or how colourfully a program works.
+
+    >>> _without_settings(["pip", "install", "--no-cache-dir", "--timeout", "60", "--retries=3", "torch"])
+    ['pip', 'install', 'torch']
+    """
+    if "--" not in " ".join(words):
+        return words
+    kept: list[str] = []
+    skips = False
+    for word in words:
+        name, _, value = word.partition("=")
+        if skips and _SETTING_VALUE.match(word):
+            skips = False
+        elif word == "--":
+            return [*kept, *words[words.index(word) :]]
+        else:
+            skips = _SETTINGS.match(name) is not None or (name == "--silent" and words[0] not in _QUIET)
+            if not skips:
+                kept.append(word)
+            skips = skips and not value
+    return kept
+
+
+_SETTINGS: Final = re.compile(
+    r"--(?:(?:connect-|read-)?time-?out|max-time|retry|retries|retry-(?:delay|max-time)|(?:no-)?(?:cache(?:-dir)?|colou?r|progress)"
+    r"|verbose|quiet|log-?level|progress-bar)\Z"
+)
+_QUIET: Final = {"curl": ("-s", "-S")}
+_SETTING_VALUE: Final = re.compile(
+    r"(?:\d{1,6}(?:\.\d{1,3})?[a-z]{0,2}|always|auto|debug|error|info|never|plain|warn)\Z"
+)
 
 
 _QUOTE_MARK: Final = re.compile("[\u2018\u2019\u201c\u201d\\\\]")

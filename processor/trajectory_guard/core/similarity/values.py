@@ -38,6 +38,7 @@ _ISBN: Final = re.compile(r"\A97[89](?:[ -]?\d){10}\Z", re.ASCII)
 _CODE_GROUPS: Final = re.compile(r"\A[A-Z]{2}(?:\d{2}(?: [A-Z0-9]{4}){2,8}(?: [A-Z0-9]{1,4})?| \d{6,12})\Z", re.ASCII)
 _UUID: Final = re.compile(r"\A\{?[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\}?\Z", re.ASCII | re.IGNORECASE)
 _MAC: Final = re.compile(r"\A[0-9a-f]{2}([:-])(?:[0-9a-f]{2}\1){4}[0-9a-f]{2}\Z", re.ASCII | re.IGNORECASE)
+_MAC_OF_ROUTERS: Final = re.compile(r"\A(?:[0-9a-f]{4}\.){2}[0-9a-f]{4}\Z", re.ASCII | re.IGNORECASE)
 _VERSION: Final = re.compile(r"\A[vV](\d{1,6}(?:\.\d{1,6}){1,3})\Z", re.ASCII)
 _COLOUR: Final = re.compile(r"\A#([0-9a-f])([0-9a-f])([0-9a-f])\Z", re.ASCII | re.IGNORECASE)
 _NAMES_COLOUR: Final = re.compile(r"colou?r|fill|stroke|background|foreground", re.IGNORECASE)
@@ -68,6 +69,9 @@ def normalize_value(text: str, key: str) -> str | None:
         return text.strip("{}").replace("-", "").lower()
     if _MAC.match(text):
         return text.replace("-", ":").lower()
+    if _MAC_OF_ROUTERS.match(text):
+        digits = text.replace(".", "").lower()
+        return ":".join(digits[at : at + 2] for at in range(0, len(digits), 2))
     if text.count(":") > 1 and (address := _ipv6(text)):
         return address
     duration = _DURATION.match(text)
@@ -133,10 +137,12 @@ def _joined(text: str, key: str) -> str | None:
 
 
 def number(text: str) -> str:
-    """``"1,000.50"``, ``"1_000.5"``, ``"1e3"`` and ``"50,00"`` as plain decimals."""
+    """``"1,000.50"``, ``"1.000,50"``, ``"1_000.5"``, ``"1e3"`` and ``"50,00"`` as plain decimals."""
     if "e" in text.lower():
         return f"{float(text):.0f}" if float(text).is_integer() else text
     text = text.replace("_", "")
+    if "." in text and text.rfind(",") > text.rfind("."):
+        text = text.replace(".", "").replace(",", ".")
     if text.count(",") == 1 and "." not in text and len(text.partition(",")[2]) != 3:
         text = text.replace(",", ".")
     text = text.replace(",", "")
