@@ -112,8 +112,18 @@ def _may_suffice(seen: Observation) -> bool:
     if seen.outcome == ERROR or seen.signature is not None or seen.fails_in_words:
         return False
     if seen.outcome == EMPTY and not is_silent_command(seen):
-        return seen.acted_since_repeat and not seen.step.args
+        return seen.acted_since_repeat and _asks_for_no_more_than_a_state(seen.step.args)
     return seen.new_work_since_repeat or seen.acted_since_repeat or not seen.describes_state
+
+
+def _asks_for_no_more_than_a_state(args: Any) -> bool:
+    """Whether a look-up takes whatever is in some state: alerts that are firing, at most fifty mails that are unread."""
+    if not isinstance(args, dict):
+        return not args
+    return all(isinstance(value, (bool, int)) or _STATE.search(str(key)) is not None for key, value in args.items())
+
+
+_STATE: Final = re.compile(r"(?:\A|_)(?:filter|severity|state|status)\Z", re.IGNORECASE)
 
 
 def _made(found: DetectionResult, answer: str, among: str = "") -> str:
