@@ -121,6 +121,7 @@ class Reader:
         if unread and step.result and reads_as_error(step.result, seen.values):
             seen.signature = signature_of(seen)
         run.same_results.update(seen, previous)
+        seen.entered_since_repeat = seen.entered_since_repeat or run.has_just_entered(seen)
         run.follow(seen)
         seen.may_measure = run.last_timed >= 0 and seen.index - run.last_timed < _LAP_OF_MEASURES
         if not seen.progress:

@@ -297,6 +297,11 @@ class Run:
         if seen.acts or self.last_record == self.index:
             self.last_act = self.index
 
+    def has_just_entered(self, seen: Observation) -> bool:
+        """Whether the series of equal results, of no more than a few steps yet, began right behind an entered record."""
+        first = self.same_results.first
+        return 0 <= self.last_record == first - 1 and seen.index - first < _LOOKS_BEHIND_RECORD
+
     def is_ahead_of_work(self, seen: Observation, before: Sequence[int]) -> bool:
         """Whether a look follows an equal one because that was behind a piece of work, and this is ahead of the next.
 
@@ -451,6 +456,7 @@ class Run:
 _LOOKS_OF_WORK: Final = 2
 _ENTRIES: Final = 2
 """New texts in a row that make up a record: fewer are the words that a page may have refused before."""
+_LOOKS_BEHIND_RECORD: Final = 6
 _PLAIN: Final = (
     "label", "index", "last_progress", "last_new_call", "last_stated_wait", "last_waiting", "last_timed", "last_work",
     "last_act", "last_record", "entries", "old_states_in_a_row", "failure", "dismissed", "pause_s", "batch_label",
