@@ -52,6 +52,8 @@ SETS: Final = (
     "thirtythird",
     "thirtyfourth",
     "thirtyfifth",
+    "thirtysixth",
+    "hosts",
     "attacked",
 )
 """See ``tests/data/README.md``: which of them the rules were tuned on."""

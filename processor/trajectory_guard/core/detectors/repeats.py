@@ -21,6 +21,7 @@ from trajectory_guard.core.detectors.base import (
     Detector,
 )
 from trajectory_guard.core.detectors.insanity import is_silent_command, is_value
+from trajectory_guard.core.durations import measures
 from trajectory_guard.core.fingerprints import checksum
 from trajectory_guard.core.observation import MAX_DENIALS, Observation
 from trajectory_guard.core.result_text import is_acknowledgement
@@ -93,7 +94,7 @@ class Stutter(Detector):
             seen, confidence, "same_call_same_result",
             Certainty.ACKNOWLEDGED if new_calls else Certainty.LIKELY if confidence < 1.0 else Certainty.CERTAIN,
             count=seen.repeats, first_step=seen.first_repeat, steps=seen.repeated_at, at_least=seen.forgets,
-            only_nudge=seen.unseen_work or (new_calls and _may_suffice(seen)),
+            only_nudge=seen.unseen_work or (new_calls and _may_suffice(seen)) or _is_measured(seen),
         )  # fmt: skip
 
     @classmethod
@@ -116,6 +117,11 @@ def _may_suffice(seen: Observation) -> bool:
     return seen.new_work_since_repeat or seen.acted_since_repeat or not seen.describes_state
 
 
+def _is_measured(seen: Observation) -> bool:
+    """Whether the answers are measurements, of which many may be wanted: for a mean, and for its error."""
+    return seen.noisy and seen.repeats < _SAMPLES and seen.outcome == SUCCESS and measures((seen.step.result or "").strip())
+
+
 def _asks_for_no_more_than_a_state(args: Any) -> bool:
     """Whether a look-up takes whatever is in some state: alerts that are firing, at most fifty mails that are unread."""
     if not isinstance(args, dict):
@@ -123,6 +129,7 @@ def _asks_for_no_more_than_a_state(args: Any) -> bool:
     return all(isinstance(value, (bool, int)) or _STATE.search(str(key)) is not None for key, value in args.items())
 
 
+_SAMPLES: Final = 64
 _STATE: Final = re.compile(r"(?:\A|_)(?:filter|severity|state|status)\Z", re.IGNORECASE)
 
 

@@ -111,7 +111,7 @@ class SameAnswer(Detector):
         needed = (_EXPLORED if explores else _CALLS) * seen.variation_pace
         if seen.alike < needed - 1:
             return None
-        certainty = Certainty.ACKNOWLEDGED if explores or not _shows_something(seen) else Certainty.LIKELY
+        certainty = Certainty.ACKNOWLEDGED if seen.outcome == EMPTY or not _shows_something(seen) else Certainty.LIKELY
         return self.found(
             seen, 1.0 if seen.alike >= needed else 0.5, "same_answer", certainty, count=seen.alike,
             first_step=seen.alike_first, varied=True, calls=min(seen.alike, seen.memory), at_least=True,
