@@ -298,7 +298,7 @@ class Run:
             self.last_act = self.index
 
     def has_just_entered(self, seen: Observation) -> bool:
-        """Whether the series of equal results, of no more than a few steps yet, began right behind an entered record."""
+        """Whether the series of equal results, no more than a few steps long, began right behind an entered record."""
         first = self.same_results.first
         return 0 <= self.last_record == first - 1 and seen.index - first < _LOOKS_BEHIND_RECORD
 

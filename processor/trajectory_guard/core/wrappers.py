@@ -110,20 +110,25 @@ def without_exchange(result: str, args: Any) -> str:
     return json.dumps(left, ensure_ascii=False) if left else result
 
 
-_CONTENTS: Final = ("data", "result", "results", "response", "payload", "value", "content")
+_CONTENTS: Final = ("data", "result", "results", "response", "payload", "value", "content", "output", "stdout")
 _ASIDE: Final = (
     r"meta(?:data)?|_meta|version|api_?version|jsonrpc|id|server|timestamp|role|tool_?call_?id"
     r"|disclaimer|copyright|powered_?by|served_?by|host|node|region|quota|rate_?limits?|usage"
 )
 _SAYS_NOTHING: Final = re.compile(_ASIDE, re.IGNORECASE)
 _OF_ENVELOPE: Final = re.compile(
-    r"success(?:ful)?|succeeded|ok|is_?error|status_?code|code|err_?(?:code|no)|errors?|warnings?|messages?|msg|errmsg|"
+    r"success(?:ful)?|succeeded|ok|is_?error|status_?code|code|err_?(?:code|no)|(?:exit|return)_?(?:code|status)|stderr|errors?|warnings?|messages?|msg|errmsg|"
     + _ASIDE,
     re.IGNORECASE,
 )
 _GOES_WELL: Final[tuple[Any, ...]] = (
-    None, True, 0, 200, "", "0", "200", "ok", "OK", "success", "Success", "succeeded", "done", [], {},
+    None, 0, 200, "", "0", "200", "ok", "OK", "success", "Success", "succeeded", "done", [], {},
 )  # fmt: skip
+
+
+def _goes_well(item: Any) -> bool:
+    """Whether a member of an envelope says that nothing went wrong. A truth value is no number here."""
+    return item is True or (item is not False and item in _GOES_WELL)
 
 
 def content_of(result: str) -> str:
@@ -133,6 +138,10 @@ def content_of(result: str) -> str:
     '{"rows": 7}'
     >>> content_of('{"success": false, "data": {"rows": 7}}'), content_of('{"status": "queued", "data": "7"}')
     ('{"success": false, "data": {"rows": 7}}', '{"status": "queued", "data": "7"}')
+    >>> content_of('{"output": "7 rows", "metadata": {"exit_code": 0}}')
+    '7 rows'
+    >>> content_of('{"output": "", "metadata": {"exit_code": 1}}'), content_of('{"stdout": "7", "exitCode": 1}')
+    ('{"output": "", "metadata": {"exit_code": 1}}', '{"stdout": "7", "exitCode": 1}')
     >>> content_of('{"data": {"rows": 7}}')
     '{"data": {"rows": 7}}'
     """
@@ -144,8 +153,12 @@ def content_of(result: str) -> str:
     if len(names) != 1 or not others or ("id" in members and "jsonrpc" not in members):
         return result
     for key, item in others:
+        if isinstance(item, dict) and any(
+            _EXIT.fullmatch(name) and code not in _GOES_WELL for name, code in item.items()
+        ):
+            return result
         failed = key.lower().replace("_", "") == "iserror"
-        well = item is False if failed else item in _GOES_WELL and item is not False
+        well = item is False if failed else _goes_well(item)
         if _OF_ENVELOPE.fullmatch(key) is None and not is_volatile_key(key):
             return result
         if not (well or _SAYS_NOTHING.fullmatch(key) is not None or is_volatile_key(key)):
@@ -157,7 +170,8 @@ def content_of(result: str) -> str:
     return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
 
 
-_CONTENT: Final = re.compile(r'"(?:data|results?|response|payload|value|content)"\s{0,4}:')
+_EXIT: Final = re.compile(r"(?:exit|return)_?(?:code|status)", re.IGNORECASE)
+_CONTENT: Final = re.compile(r'"(?:data|results?|response|payload|value|content|output|stdout)"\s{0,4}:')
 _NOTHING: Final[tuple[Any, ...]] = (None, "", [], {}, False)
 
 

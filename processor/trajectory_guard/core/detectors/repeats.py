@@ -119,11 +119,16 @@ def _may_suffice(seen: Observation) -> bool:
 
 def _is_measured(seen: Observation) -> bool:
     """Whether the answers are measurements, of which many may be wanted: for a mean, and for its error."""
-    return seen.noisy and seen.repeats < _SAMPLES and seen.outcome == SUCCESS and measures((seen.step.result or "").strip())
+    return (
+        seen.noisy
+        and seen.repeats < _SAMPLES
+        and seen.outcome == SUCCESS
+        and measures((seen.step.result or "").strip())
+    )
 
 
 def _asks_for_no_more_than_a_state(args: Any) -> bool:
-    """Whether a look-up takes whatever is in some state: alerts that are firing, at most fifty mails that are unread."""
+    """Whether a look-up takes whatever is in some state: alerts that are firing, at most 50 unread mails."""
     if not isinstance(args, dict):
         return not args
     return all(isinstance(value, (bool, int)) or _STATE.search(str(key)) is not None for key, value in args.items())
