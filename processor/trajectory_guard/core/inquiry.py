@@ -12,21 +12,21 @@ for before and is taken from the last answer, as an opaque cursor is. Names of a
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 from functools import lru_cache
-from itertools import islice
-from typing import Any, Final
+from typing import Final
 from zlib import crc32
 
 from trajectory_guard.core.envelope import without_element
+from trajectory_guard.core.essentials import ids_in
 from trajectory_guard.core.fingerprints import checksum
-from trajectory_guard.core.masking import CAMEL, masked_hash, of_this_moment
+from trajectory_guard.core.masking import masked_hash, of_this_moment
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.plain import Plain
 from trajectory_guard.core.result_text import MAX_FORM_CHARS, WORD, confirms, is_acknowledgement, values_of
 from trajectory_guard.core.similarity.keys import is_asked_by, is_bound, names_exchange
 from trajectory_guard.core.steps import EMPTY, SUCCESS
-from trajectory_guard.core.text import shared_start, text_of
+from trajectory_guard.core.text import shared_start
 from trajectory_guard.core.tools import is_lookup, is_named_after, is_thinking, makes_something, tables_in
 from trajectory_guard.core.volatile import is_volatile_throughout
 
@@ -322,7 +322,7 @@ def values_asked(seen: Observation) -> tuple[str, ...]:
 
 def things_in(seen: Observation) -> frozenset[str]:
     """The ids of things in a call, and not of a request: quoted, acknowledged, or of what the tool is named after."""
-    ids, result, tool = list(_ids_in(seen.step.args)), seen.step.result or "", seen.step.tool_name
+    ids, result, tool = list(ids_in(seen.step.args)), seen.step.result or "", seen.step.tool_name
     if not ids or (seen.outcome == SUCCESS and (is_acknowledgement(result) or confirms(result))):
         return frozenset([value for _, value in ids])
     acts = not makes_something(tool, seen.step.args)
@@ -331,34 +331,7 @@ def things_in(seen: Observation) -> frozenset[str]:
 
 def names_thing(seen: Observation) -> bool:
     """Whether a call names a thing by its id: the next id is another thing, and no next page of one list."""
-    return any(True for _ in _ids_in(seen.step.args))
-
-
-def _ids_in(args: object) -> Iterator[tuple[str, str]]:
-    """Arguments whose names say that they are ids of things, with their names. That of a JSON-RPC request is none."""
-    if isinstance(args, dict) and "jsonrpc" not in args:
-        yield from ((key, value) for key, value in _named_texts(args) if _is_id_of_thing(key))
-
-
-def _named_texts(args: dict[Any, Any], depth: int = 0) -> Iterator[tuple[str, str]]:
-    for key, value in islice(args.items(), _MAX_VALUES):
-        if isinstance(key, str) and type(value) in (str, int):
-            yield key[:_NAME_CHARS], text_of(value)
-        elif type(value) is dict and depth < _MAX_DEPTH:
-            yield from _named_texts(value, depth + 1)
-
-
-@lru_cache(maxsize=512)
-def _is_id_of_thing(key: str) -> bool:
-    return _ID_OF_THING.search(CAMEL.sub("_", key).lower()) is not None
-
-
-_NAME_CHARS: Final = 128
-_MAX_DEPTH: Final = 3
-_ID_OF_THING: Final = re.compile(
-    r"(?:\A|[_.-])(?<!request[_.-])(?<!req[_.-])(?<!trace[_.-])(?<!span[_.-])(?<!session[_.-])(?<!correlation[_.-])"
-    r"(?<!idempotency[_.-])(?<!invocation[_.-])(?<!call[_.-])(?<!attempt[_.-])(?:id|ids|uuid|guid|oid|sha|key)\Z"
-)
+    return any(True for _ in ids_in(seen.step.args))
 
 
 def _is_nonce(text: str) -> bool:
