@@ -44,6 +44,7 @@ _QUARTER: Final = 4
 _MAIN_SHARE: Final = 3  # a value that is less than a third of its request is a setting, or a detail
 _FRESH_SHARE: Final = 0.75
 _LONG_PARTS: Final = 6
+_NAME_WORDS: Final = 3
 _SEVERAL: Final = 2
 _OWN_SHARE: Final = 0.6  # other words for one question leave more of it as it was
 
@@ -179,7 +180,8 @@ class Inquiry(Plain):
         item = self._is_item(texts, sums, requests) or (bool(handed) and self._is_written_anew(handed))
         paired = self._combines(texts, requests) and seen.signature is None  # a name that is refused may be a guess
         narrows = seen.outcome == EMPTY and self._narrows(requests)
-        asks_anew = self._ask(texts, sums, requests, found=self.has_found(seen.tool), things=things)
+        may_be_name = self.has_found(seen.tool) or (seen.outcome == EMPTY and self._is_elsewhere(texts, sums))
+        asks_anew = self._ask(texts, sums, requests, found=may_be_name, things=things)
         other_tables = self._names_other_tables(texts) and seen.signature is None
         entry = (asks_anew and not nearby and not narrows) or other_tables or further or paired
         result = seen.result.hex()
@@ -212,6 +214,11 @@ class Inquiry(Plain):
                 if _length([part for part in parts if part not in known]) >= _OWN_SHARE * _length(parts):
                     return True
         return False
+
+    def _is_elsewhere(self, texts: Sequence[str], sums: Sequence[int]) -> bool:
+        """Whether what was asked for before is looked for at another place: in an archive, a shop, a folder."""
+        new = [text for text, one in zip(texts, sums, strict=True) if one not in self.values]
+        return len(new) == 1 < len(texts) and any(map(str.isalpha, new[0])) and len(new[0].split()) <= _NAME_WORDS
 
     def _is_written_anew(self, texts: Sequence[str]) -> bool:
         """Whether a long text, or several short ones, are handed over that were not before, whatever they are about.
@@ -284,8 +291,8 @@ class Inquiry(Plain):
     ) -> bool:  # fmt: skip
         """Take in a request. Whether one of its values, and a main one, was not there before in any of its parts.
 
-        Where the tool has ``found`` something, any value with letters may be a main one: one name, place by place. The
-        id of a thing is one anywhere. A date beside a name only bounds what is asked for.
+        Where the tool has ``found`` something, or the rest stays the same, any value with letters may be a main one:
+        one name, place by place. The id of a thing is one anywhere. A date beside a name only bounds what is asked for.
         """
         least = sum(map(len, texts)) / _MAIN_SHARE
         least_name = 0.0 if found else sum([len(text) for text in texts if _DATE.match(text) is None]) / _MAIN_SHARE
