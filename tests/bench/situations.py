@@ -53,6 +53,7 @@ SETS: Final = (
     "thirtyfourth",
     "thirtyfifth",
     "thirtysixth",
+    "thirtyseventh",
     "hosts",
     "attacked",
 )

@@ -132,16 +132,26 @@ def other_targets(command: str, before: str) -> tuple[str, ...]:
 
     >>> other_targets("ruff check b.py", "ruff check a.py"), other_targets("npm i -f", "npm i -g")
     (('b.py',), ())
+    >>> other_targets("test --shard=2/9", "test --shard=1/9"), other_targets("test --timeout=9", "test --timeout=5")
+    (('2/9',), ())
     """
     now, then = command.split(), before.split()
     if len(now) != len(then):
         return ()
-    others = [pair for pair in zip(now, then, strict=True) if pair[0] != pair[1]]
+    others = [_values_of_option(*pair) for pair in zip(now, then, strict=True) if pair[0] != pair[1]]
     if len(others) > _MAX_TARGETS:
         return ()
     if [1 for pair in others for one in pair if one[0] == "-" or (one.isdecimal() and len(one) < _MIN_ID_DIGITS)]:
         return ()
     return tuple([one for one, _ in others])
+
+
+def _values_of_option(one: str, other: str) -> tuple[str, str]:
+    """What two words give to one option; the words themselves if they are none, or of two."""
+    name, given, value = one.partition("=")
+    if given and value and other.startswith(f"{name}=") and len(other) > len(name) + 1:
+        return value, other[len(name) + 1 :]
+    return one, other
 
 
 def tells_of(text: str, targets: tuple[str, ...]) -> bool:
