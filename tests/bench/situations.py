@@ -54,6 +54,7 @@ SETS: Final = (
     "thirtyfifth",
     "thirtysixth",
     "thirtyseventh",
+    "thirtyeighth",
     "hosts",
     "attacked",
 )

@@ -178,10 +178,13 @@ class Inquiry(Plain):
         requests = [parts_of(text[:MAX_FORM_CHARS])[:_MAX_WORDS] for text in texts]
         sums = tuple(map(checksum, texts))
         item = self._is_item(texts, sums, requests) or (bool(handed) and self._is_written_anew(handed))
-        paired = self._combines(texts, requests) and seen.signature is None  # a name that is refused may be a guess
+        looks = seen.outcome == EMPTY or (seen.signature is None and is_lookup(seen.name))
+        elsewhere = looks and self._is_elsewhere(texts, sums)
+        # a name that is refused may be a guess
+        paired = self._combines(texts, requests, part=elsewhere) and seen.signature is None
         narrows = seen.outcome == EMPTY and self._narrows(requests)
-        may_be_name = self.has_found(seen.tool) or (seen.outcome == EMPTY and self._is_elsewhere(texts, sums))
-        asks_anew = self._ask(texts, sums, requests, found=may_be_name, things=things)
+        found = elsewhere or self.has_found(seen.tool)
+        asks_anew = self._ask(texts, sums, requests, found=found, things=things)
         other_tables = self._names_other_tables(texts) and seen.signature is None
         entry = (asks_anew and not nearby and not narrows) or other_tables or further or paired
         result = seen.result.hex()
@@ -248,14 +251,18 @@ class Inquiry(Plain):
         """Whether nearly all of the calls with one answer name another combination of parts that keep their places."""
         return self.count >= _LEAST_TABLE and (self.count - self.paired - 1) * _QUARTER < self.count
 
-    def _combines(self, texts: Sequence[str], requests: Sequence[tuple[int, ...]]) -> bool:
+    def _combines(self, texts: Sequence[str], requests: Sequence[tuple[int, ...]], *, part: bool) -> bool:
         """Whether a value is a new combination of as many parts as one before it, and no part has left its place.
 
         So do the cells of a table: "red shirt", "blue shirt", "blue hat". Other words for one question do not stay in
         their places, and guesses at a name try its parts at several.
+
+        Parameters:
+            part: one value of the request is new, and all others were there before.
         """
         found, places, known = False, [], frozenset(self.places)
-        least = sum(map(len, texts)) / 2  # what is less than half of the request is a detail of one question
+        # what is less than half of the request is a detail of one question, unless the rest is known to stay
+        least = 0.0 if part else sum(map(len, texts)) / 2
         for at, (text, parts) in enumerate(zip(texts, requests, strict=True)):
             sort, whole, *own = places_of(at, parts)
             if not found and len(parts) > 1 and len(text) >= least and sort in known and whole not in known:
