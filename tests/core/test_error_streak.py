@@ -68,7 +68,8 @@ def test_does_not_fire_on_successes_that_mention_errors() -> None:
 
 
 def test_transient_errors_get_three_times_as_many_tries() -> None:
-    verdicts = evaluate(failures(*("503 Service Unavailable" for _ in range(12))))
+    calls = ({"cmd": f"curl https://{one}.example"} for one in "abcdefghijkl")
+    verdicts = evaluate([record("run", call, "503 Service Unavailable", "error") for call in calls])
     assert fired(verdicts, TYPE_V) == [8, 9, 10, 11]
     (found,) = [one for one in verdicts[8].detections if one.loop_type == TYPE_V]
     assert (found.rule, str(found.certainty)) == ("transient_error", "waiting")

@@ -10,7 +10,7 @@ import re
 from math import log
 from typing import Any, Final, NamedTuple
 
-from trajectory_guard.core.fingerprints import text_digest
+from trajectory_guard.core.fingerprints import checksum, text_digest
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import looks_like_error
 from trajectory_guard.core.similarity.keys import CODE, SHELL, SQL, classify_key
@@ -23,6 +23,7 @@ _MAX_VALUE_CHARS: Final = 400
 _MAX_NAME_CHARS: Final = 40
 _MAX_TARGETS: Final = 3
 _MIN_ID_DIGITS: Final = 4
+_MAX_WORDS: Final = 40
 _NAME: Final = re.compile(rf"\A[\w.-]{{0,{_MAX_NAME_CHARS}}}\Z")
 _HOST: Final = r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.])"
 _ADDRESS: Final = re.compile(
@@ -56,6 +57,10 @@ class EntryList(NamedTuple):
         """Whether more failures came in a row than any list is left alone with."""
         return self.run > _MOST_PATIENCE
 
+
+Words = tuple[tuple[int, int, bool], ...]
+"""Of each word of a command: checksums of the option that it gives a value to, 0 without one, and of the value, and
+whether this may be what the command is about."""
 
 Lists = tuple[EntryList, ...]
 """The lists of a run, the one used last at the end; at most four."""
@@ -126,32 +131,41 @@ def commands_of(seen: Observation) -> list[Any]:
     return [value for key, value in args.items() if isinstance(key, str) and classify_key(key) == SHELL]
 
 
-def other_targets(command: str, before: str) -> tuple[str, ...]:
+def words_of(command: str) -> Words:
+    """The words of a command, as checksums; empty if they are too many."""
+    parts = command.split()
+    return tuple(map(_word_of, parts)) if len(parts) <= _MAX_WORDS else ()
+
+
+def _word_of(part: str) -> tuple[int, int, bool]:
+    name, given, value = part.partition("=")
+    if name[:1] != "-" or not (given and value):
+        name, value = "", part
+    may_be_target = value[:1] != "-" and not (value.isdecimal() and len(value) < _MIN_ID_DIGITS)
+    return checksum(name) if name else 0, checksum(value), may_be_target
+
+
+def other_targets(command: str, before: Words) -> tuple[str, ...]:
     """The words in which a command differs from the one before it, if these are what it is about, and no more than
     three: neither options nor short numbers.
 
-    >>> other_targets("ruff check b.py", "ruff check a.py"), other_targets("npm i -f", "npm i -g")
+    >>> other_targets("ruff check b.py", words_of("ruff check a.py")), other_targets("npm i -f", words_of("npm i -g"))
     (('b.py',), ())
-    >>> other_targets("test --shard=2/9", "test --shard=1/9"), other_targets("test --timeout=9", "test --timeout=5")
-    (('2/9',), ())
+    >>> other_targets("test --shard=2/9", words_of("test --shard=1/9"))
+    ('--shard=2/9',)
     """
-    now, then = command.split(), before.split()
-    if len(now) != len(then):
+    now = words_of(command)
+    if len(now) != len(before):
         return ()
-    others = [_values_of_option(*pair) for pair in zip(now, then, strict=True) if pair[0] != pair[1]]
+    others = [at for at, (one, two) in enumerate(zip(now, before, strict=True)) if one != tuple(two)]
     if len(others) > _MAX_TARGETS:
         return ()
-    if [1 for pair in others for one in pair if one[0] == "-" or (one.isdecimal() and len(one) < _MIN_ID_DIGITS)]:
-        return ()
-    return tuple([one for one, _ in others])
-
-
-def _values_of_option(one: str, other: str) -> tuple[str, str]:
-    """What two words give to one option; the words themselves if they are none, or of two."""
-    name, given, value = one.partition("=")
-    if given and value and other.startswith(f"{name}=") and len(other) > len(name) + 1:
-        return value, other[len(name) + 1 :]
-    return one, other
+    for at in others:
+        (option, _, is_target), (option_before, _, was_target) = now[at], before[at]
+        if option != option_before or not (is_target and was_target):
+            return ()
+    parts = command.split()
+    return tuple([parts[at] for at in others])
 
 
 def tells_of(text: str, targets: tuple[str, ...]) -> bool:

@@ -11,6 +11,7 @@ from trajectory_guard.core.detectors.base import FAILED, PROGRESS, TYPE_V, WORKE
 from trajectory_guard.core.detectors.entry_lists import (
     EntryList,
     Lists,
+    Words,
     address_in,
     commands_of,
     entry_of,
@@ -20,6 +21,7 @@ from trajectory_guard.core.detectors.entry_lists import (
     tells_of,
     with_failure,
     with_success,
+    words_of,
 )
 from trajectory_guard.core.envelope import failed_status
 from trajectory_guard.core.failures import UNSTATED, line_of
@@ -184,7 +186,7 @@ class ErrorStreak(Detector):
         "Check the tool's schema and error text: the agent cannot learn from it how to succeed."
     )
     thresholds: ClassVar[Mapping[str, int]] = {"failures": _COUNT, "listed": _LISTED, "hidden": _HIDDEN}
-    __slots__ = ("acted_at", "command", "fails", "fruitless", "lists", "recent", "streak")
+    __slots__ = ("acted_at", "fails", "fruitless", "lists", "recent", "streak", "words")
 
     def __init__(self) -> None:
         self.acted_at = -1  # the newest step that neither failed nor was a thought
@@ -193,7 +195,7 @@ class ErrorStreak(Detector):
         self.streak = _Streak()
         self.lists: Lists = ()
         self.fails: tuple[_FailingTool, ...] = ()  # the tool that failed last at the end
-        self.command = ""  # the newest that failed
+        self.words: Words = ()  # of the newest command that failed
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Count failures of one class among the last steps."""
@@ -338,8 +340,8 @@ class ErrorStreak(Detector):
         asked = {word: checksum(word) for word in islice(words, _MAX_WORDS)}
         line = line_of(seen)
         command = " ".join(map(text_of, commands_of(seen)))[:_MAX_COMMAND_CHARS] if program else ""
-        targets = other_targets(command, self.command)
-        self.command = command
+        targets = other_targets(command, self.words)
+        self.words = words_of(command)
         blamed = tuple(asked[word] for word in dict.fromkeys(WORD.findall(last)) if word in asked)
         return _Failure(
             seen.index, key, text_digest(seen.tool), seen.call.hex(), named, passing, asks_anew, names,
@@ -384,7 +386,8 @@ class ErrorStreak(Detector):
             return None
         # the host was reached, and says no to each of the things it was asked
         answers = listed and failed_status(seen.step.result or "") > 0
-        return found._replace(only_nudge=True) if answers or finds or (addresses and may_fail) else found
+        may_fail = may_fail or (finds and known is None)
+        return found._replace(only_nudge=True) if answers or (may_fail and (finds or addresses)) else found
 
     def _fails_in_many_ways(self, failure: _Failure) -> bool:
         return len({one.key for one in self.recent if one.tool == failure.tool}) >= _MANY_WAYS
@@ -419,11 +422,12 @@ class ErrorStreak(Detector):
             return None
         tables = (self.recent, self.fruitless, self.fails, self.lists)
         failures = [[list(one) for one in kept] for kept in tables]
-        return [self.acted_at, *failures, self.command, list(self.streak)]
+        return [self.acted_at, *failures, self.words, list(self.streak)]
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
-        self.acted_at, recent, fruitless, fails, lists, self.command, (*streak, steps) = data
+        self.acted_at, recent, fruitless, fails, lists, words, (*streak, steps) = data
+        self.words = tuple([(option, value, is_target) for option, value, is_target in words])
         self.lists = tuple(map(EntryList._make, lists))
         self.recent, self.fruitless = tuple(map(_restored, recent)), tuple(map(_restored, fruitless))
         self.fails = tuple([_FailingTool(tool, error, batch, tuple(at)) for tool, error, batch, at in fails])

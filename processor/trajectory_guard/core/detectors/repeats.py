@@ -118,13 +118,9 @@ def _may_suffice(seen: Observation) -> bool:
 
 
 def _is_measured(seen: Observation) -> bool:
-    """Whether the answers are measurements, of which many may be wanted: for a mean, and for its error."""
-    return (
-        seen.noisy
-        and seen.repeats < _SAMPLES
-        and seen.outcome == SUCCESS
-        and measures((seen.step.result or "").strip())
-    )
+    """Whether a command printed a measurement, of which many may be wanted: for a mean, and for its error."""
+    text = (seen.step.result or "").strip()
+    return seen.noisy and seen.repeats < _SAMPLES and seen.outcome == SUCCESS and text[:1] != "{" and measures(text)
 
 
 def _asks_for_no_more_than_a_state(args: Any) -> bool:
