@@ -285,6 +285,7 @@ def test_ours_are_those_of_the_library_that_can_occur_here() -> None:
         guard.REFUSALS,
         guard.BUDGET_ACTIONS,
         guard.REQUIRED_MISSING,
+        guard.CERTIFICATES_LEFT_OUT,
     }
     in_process_only |= {metric for metric in guard.METRICS if metric.name.startswith("trajectory_guard.quality.")}
     for metric in guard.METRICS:

@@ -53,10 +53,9 @@ STOPPED = {
     "thirtyfifth": set[str](),
     "thirtysixth": {"rebase-fifteen-conflicts", "haggle-two-agents", "relay-burn-in", "archive-passwords-from-client"},
     "thirtyseventh": {
-        "bisect-node-version-same-failure", "tdd-integration-red-units-move", "factory-vision-qc-shift",
-        "farm-game-harvest-rows",
+        "bisect-node-version-same-failure", "factory-vision-qc-shift", "farm-game-harvest-rows",
     },
-    "thirtyeighth": {"red-ci-while-porting", "e2e-browser-form-loop"},
+    "thirtyeighth": {"e2e-browser-form-loop"},
     "hosts": {
         "draw/pixel-grid", "draw/turtle-star", "ui/press-keys-sentence", "form/untick-unnamed-users",
         "form/untick-playwright", "game/snake-score-only", "game/maze-exits-only", "game/attack-potion",

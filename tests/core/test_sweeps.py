@@ -73,3 +73,25 @@ def test_what_is_locked_for_good_is_no_wait(text: str) -> None:
     steps = [record("act", {"what": "open"}, text, t=2.0 * at) for at in range(12)]
     verdict = next(one for one in evaluate(steps) if one is not None and one.detections)
     assert str(verdict.detections[0].certainty) != "waiting"
+
+
+RED = "Exit code 1\n--- FAIL: TestOrderFlow (3.3s)\nFAIL\tacme/e2e\t3.412s\nFAIL"
+
+
+def red_after_each_edit(files: list[str]) -> list[StepRecord]:
+    steps: list[StepRecord] = []
+    for at, file in enumerate(files):
+        edit = {"file_path": file, "old_string": f"a{at}", "new_string": f"b{at * 7919}"}
+        steps.append(record("Edit", edit, f"The file {file} has been updated.", t=20.0 * at))
+        steps.append(record("Bash", {"command": "go test ./e2e/"}, RED, "error", t=20.0 * at + 9.0))
+    return steps
+
+
+def test_a_test_that_stays_red_while_one_file_after_the_other_is_written_does_not_stop_the_run() -> None:
+    verdicts = evaluate(red_after_each_edit([f"internal/{one}/{one}.go" for one in PLACES]))
+    assert first_level(verdicts, Level.STOP) is None
+
+
+def test_a_test_that_stays_red_after_edits_of_the_same_files_stops_it() -> None:
+    verdicts = evaluate(red_after_each_edit(["internal/order.go", "internal/total.go"] * 10))
+    assert first_level(verdicts, Level.STOP) is not None

@@ -243,8 +243,8 @@ class Observation:
         new_calls_since_repeat: a call that had not been made before came between this repeat and the one before it.
         new_work_since_repeat: one of those calls handed over content or brought something new; acted_since_repeat: one
             succeeded in something else than a look or an action on a view; entered_since_repeat: it ended a record.
-        may_measure: one of the newest answers equals an earlier one, not the last, but for a duration: that may be what
-            was asked for, of several variants in turn.
+        may_be_meant: one of the newest answers equals an earlier one, not the last, but for a duration, of several
+            variants in turn; or the call was made before, and a new file was worked on since: the next of a list.
         certainty: the strongest evidence that this step can give.
         pace: factor on the number of repeats that a rule requires at this step.
         unseen_work: calls that may be new lie between this repeat and the one before it, and nothing shows what they
@@ -321,7 +321,7 @@ class Observation:
     acted_since_repeat = False
     entered_since_repeat = False
     # Reader.read
-    may_measure = False
+    may_be_meant = False
     # weigh, without progress: also ``certainty``
     pace = 1.0
     unseen_work = False

@@ -121,9 +121,9 @@ class Reader:
         if unread and step.result and reads_as_error(step.result, seen.values):
             seen.signature = signature_of(seen)
         run.same_results.update(seen, previous)
-        seen.entered_since_repeat = seen.entered_since_repeat or run.has_just_entered(seen)
+        seen.entered_since_repeat |= run.last_record >= 0 and run.has_just_entered(seen)
         run.follow(seen)
-        seen.may_measure = run.last_timed >= 0 and seen.index - run.last_timed < _LAP_OF_MEASURES
+        seen.may_be_meant = -1 < previous < run.last_touched or 0 <= run.last_timed > seen.index - _LAP_OF_MEASURES
         if not seen.progress:
             weigh(run, seen, policy, self.settings.poll_patience)
         aside = run.inquiry.tool not in ("", seen.tool) and is_thinking(step.tool_name)

@@ -20,7 +20,7 @@ from trajectory_guard.core.plain import from_text, to_text
 from trajectory_guard.core.policy import Ladder, RunScore
 from trajectory_guard.core.result_text import carries_content
 from trajectory_guard.core.steps import StepRecord
-from trajectory_guard.core.tools import enters_text
+from trajectory_guard.core.tools import enters_text, is_path
 
 MAX_AGENTS: Final = 8
 NO_FAILURE: Final = -1
@@ -104,6 +104,8 @@ class Run:
             record.
         last_record: of the newest one that entered a text, as at least two before it had done; entries: number of those
             since the last known call.
+        last_touched: of the newest one that acted on a file or folder that no act had named before; touched: checksums
+            of the newest 24 of these.
         last_timed: index of the newest answer that equals an earlier one but for a duration, -1 before the first.
         count: what the model counts aloud.
         last_waiting: index of the newest step that could only prove waiting, -1 before the first; last_stated_wait: of
@@ -166,6 +168,7 @@ class Run:
         "last_record",
         "last_stated_wait",
         "last_timed",
+        "last_touched",
         "last_waiting",
         "last_work",
         "lines",
@@ -177,6 +180,7 @@ class Run:
         "same_results",
         "score",
         "stoppable",
+        "touched",
         "trace_id",
         "unfiltered",
         "usage",
@@ -201,6 +205,8 @@ class Run:
         self.count = Count()
         self.last_work = self.last_act = self.last_record = -1
         self.entries = 0
+        self.touched: tuple[int, ...] = ()
+        self.last_touched = -1
         self.old_states_in_a_row = 0
         self.failure = NO_FAILURE
         self.complaints: tuple[int, ...] = ()
@@ -294,8 +300,17 @@ class Run:
         self.entries += enters_text(seen.step.args)
         if self.entries >= _ENTRIES:
             self.last_record = self.index
+        if seen.acts:
+            self._note_places(seen)
         if seen.acts or self.last_record == self.index:
             self.last_act = self.index
+
+    def _note_places(self, seen: Observation) -> None:
+        """Note which files and folders a call acts on."""
+        places = [checksum(value) for value in seen.values[:_MAX_PLACES] if is_path(value)]
+        if places and set(places).isdisjoint(self.touched):
+            self.last_touched = self.index
+        self.touched = tuple(dict.fromkeys((*self.touched, *places)))[-_KEPT_PLACES:]
 
     def has_just_entered(self, seen: Observation) -> bool:
         """Whether the series of equal results, no more than a few steps long, began right behind an entered record."""
@@ -407,6 +422,7 @@ class Run:
             **({"count": list(self.count)} if self.count.total else {}),
             "walk": [to_text(self.walk.steps), to_text(self.walk.results), *self.walk[2:]],
             "waits": list(self.waits),
+            **({"touched": list(self.touched)} if self.touched else {}),
             "written": list(self.written),
             "repeat_streak": list(self.repeat_streak),
             "batch_end": None if self.batch_end == float("-inf") else self.batch_end,
@@ -439,6 +455,7 @@ class Run:
             symbol, names = plain["page"]
             run.page = Page(bytes.fromhex(symbol), tuple(names))
         run.waits, run.written = tuple(plain["waits"]), tuple(plain["written"])
+        run.touched = tuple(plain.get("touched", ()))
         run.batch_end = float("-inf") if plain["batch_end"] is None else plain["batch_end"]
         run.same_results = SameResultRun.from_plain(plain["same_results"])
         run.inquiry = Inquiry.from_plain(plain["inquiry"])
@@ -457,11 +474,13 @@ _LOOKS_OF_WORK: Final = 2
 _ENTRIES: Final = 2
 """New texts in a row that make up a record: fewer are the words that a page may have refused before."""
 _LOOKS_BEHIND_RECORD: Final = 6
+_MAX_PLACES: Final = 4
+_KEPT_PLACES: Final = 24
 _PLAIN: Final = (
     "label", "index", "last_progress", "last_new_call", "last_stated_wait", "last_waiting", "last_timed", "last_work",
-    "last_act", "last_record", "entries", "old_states_in_a_row", "failure", "dismissed", "pause_s", "batch_label",
-    "first_superstep", "last_end",
-    "rhythm_s", "trace_id", "boundary", "episode_start_s", "gated", "stoppable",
+    "last_act", "last_record", "last_touched", "entries", "old_states_in_a_row", "failure", "dismissed", "pause_s",
+    "batch_label", "first_superstep", "last_end", "rhythm_s", "trace_id", "boundary", "episode_start_s", "gated",
+    "stoppable",
 )  # fmt: skip
 """The fields that are saved as they are."""
 

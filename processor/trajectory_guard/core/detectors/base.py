@@ -213,7 +213,7 @@ class Detector:
             return None
         proof = seen.variation if varied else seen.certainty
         tally = {"calls": seen.made, "alike": seen.made_alike, "worked": seen.new_calls_since_repeat, **facts}
-        if seen.may_measure:
+        if seen.may_be_meant:
             tally["only_nudge"] = True
         return DetectionResult(self.loop_type, confidence, rule, weakest(certainty, proof), **tally)
 

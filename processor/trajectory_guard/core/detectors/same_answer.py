@@ -52,8 +52,8 @@ class SameAnswer(Detector):
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> fires("same_answer", (f"ocr(image=scan.png, dpi={dpi}) -> [empty] []" for dpi in (150, 200, 300, 400, 600, 96)))
-    step 4: 5 times, 0.50, likely, OBSERVE
-    step 5: 6 times, 1.00, likely, NUDGE
+    step 4: 5 times, 0.50, acknowledged, OBSERVE
+    step 5: 6 times, 1.00, acknowledged, NUDGE
 
     Reference: patience of the rule for errors that name what was asked for (``error_streak``).
     """
