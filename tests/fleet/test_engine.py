@@ -143,7 +143,8 @@ def metrics_of_dashboards() -> set[str]:
     expressions += [text for one in alerts() if READY in (text := written_out(one.expression)) or "Worker" in one.name]
     found = set(re.findall(r"\btrajectory_guard_\w+", "\n".join(expressions)))
     assert {one.exposed for one in catalogue.METRICS} <= found
-    return found - {"trajectory_guard_trajectories_by_score"}  # of collectors: their absence is watched
+    labels = {label for one in catalogue.METRICS for label in one.labels}
+    return found - labels - {"trajectory_guard_trajectories_by_score"}  # of collectors: their absence is watched
 
 
 def test_state_topics_are_named_as_the_engine_names_them(cluster: tuple[Producer, str], tmp_path: Path) -> None:
