@@ -145,19 +145,22 @@ def _word_of(part: str) -> tuple[int, int, bool]:
     return checksum(name) if name else 0, checksum(value), may_be_target
 
 
-def other_targets(command: str, before: Words) -> tuple[str, ...]:
+def other_targets(command: str, now: Words, before: Words) -> tuple[str, ...]:
     """The words in which a command differs from the one before it, if these are what it is about, and no more than
     three: neither options nor short numbers.
 
-    >>> other_targets("ruff check b.py", words_of("ruff check a.py")), other_targets("npm i -f", words_of("npm i -g"))
+    Parameters:
+        now: ``words_of`` the command; before: of the one before it.
+
+    >>> first, second, third = map(words_of, ("ruff check a.py", "ruff check b.py", "ruff check --fix"))
+    >>> other_targets("ruff check b.py", second, first), other_targets("ruff check --fix", third, second)
     (('b.py',), ())
-    >>> other_targets("test --shard=2/9", words_of("test --shard=1/9"))
+    >>> other_targets("test --shard=2/9", words_of("test --shard=2/9"), words_of("test --shard=1/9"))
     ('--shard=2/9',)
     """
-    now = words_of(command)
     if len(now) != len(before):
         return ()
-    others = [at for at, (one, two) in enumerate(zip(now, before, strict=True)) if one != tuple(two)]
+    others = [at for at, (one, two) in enumerate(zip(now, before, strict=True)) if one != two]
     if len(others) > _MAX_TARGETS:
         return ()
     for at in others:

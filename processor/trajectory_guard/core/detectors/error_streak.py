@@ -340,8 +340,8 @@ class ErrorStreak(Detector):
         asked = {word: checksum(word) for word in islice(words, _MAX_WORDS)}
         line = line_of(seen)
         command = " ".join(map(text_of, commands_of(seen)))[:_MAX_COMMAND_CHARS] if program else ""
-        targets = other_targets(command, self.words)
-        self.words = words_of(command)
+        words_now = words_of(command)
+        targets, self.words = other_targets(command, words_now, self.words), words_now
         blamed = tuple(asked[word] for word in dict.fromkeys(WORD.findall(last)) if word in asked)
         return _Failure(
             seen.index, key, text_digest(seen.tool), seen.call.hex(), named, passing, asks_anew, names,
