@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from trajectory_guard.core.envelope import says_no, states_no_more_than_status
 from trajectory_guard.core.error_text import answer_in, names_asked_for, raises
 from trajectory_guard.core.fingerprints import digest64, object_in
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import (
-    FAILED_KEYS,
     MAX_EMPTY_CHARS,
-    SUCCEEDED,
     begins_with_complaint,
     error_signature,
     is_empty_result,
@@ -33,7 +31,6 @@ from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS, StepRecor
 from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.tools import (
     is_communication,
-    is_lookup,
     is_status_lookup,
     is_waiting,
     makes_something,
@@ -63,7 +60,7 @@ def read_outcome(seen: Observation, *, by_guard: bool) -> None:
             seen.signature = UNSTATED
     elif step.outcome_type == SUCCESS and result is not None:
         is_object = result[:1] == "{"
-        if len(result) <= MAX_EMPTY_CHARS and is_empty_result(result) and not (is_object and _says_done(step, result)):
+        if len(result) <= MAX_EMPTY_CHARS and is_empty_result(result):
             seen.outcome = EMPTY
         elif is_object and (states_failure(result) or (_is_undone(result) and _brings_about(step))):
             seen.outcome, seen.signature = ERROR, signature_of(seen)
@@ -71,30 +68,6 @@ def read_outcome(seen: Observation, *, by_guard: bool) -> None:
             seen.outcome, seen.signature, seen.killed = ERROR, error_signature(limit, None), True
     if seen.outcome == EMPTY and seen.result and not step.stated:
         seen.result = _NOTHING  # in whatever words, and beside whatever date
-
-
-def _says_done(step: StepRecord, result: str) -> bool:
-    """Whether an action is answered with an envelope that says that it went well, around nothing."""
-    return not is_lookup(step.tool_name) and _states_success(object_in(result))
-
-
-def _states_success(members: dict[str, Any]) -> bool:
-    if members.get("jsonrpc"):
-        return "error" not in members
-    empty = [item for key, item in members.items() if str(key).lower() in _CONTENTS and not item]
-    return bool(empty) and any(
-        (item is True and name in _WENT_WELL)
-        or (item is False and name in FAILED_KEYS)
-        or (name == "status" and item in _WELL)
-        or (name == "code" and item in _CODES)
-        for name, item in ((str(key).lower(), item) for key, item in members.items())
-    )
-
-
-_CONTENTS: Final = frozenset(("content", "data", "output", "result"))
-_WENT_WELL: Final = SUCCEEDED | {"successful"}
-_WELL: Final = ("success", "ok", "OK")
-_CODES: Final = (0, 200, "0", "200")
 
 
 def _brings_about(step: StepRecord) -> bool:

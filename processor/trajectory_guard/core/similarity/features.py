@@ -53,18 +53,6 @@ def _starts_sentence(text: str) -> frozenset[str]:
 _SENTENCE_START: Final = re.compile(r"(?:^|[.!?:;\n]\s{0,8}|[\"'(]\s{0,8})([A-Z]\w*)")
 
 
-def _is_title_case(words: list[str]) -> bool:
-    """Whether capitals say nothing here, as in "How To Reset The Password" or in shouted text."""
-    if len(words) < 3:
-        return False
-    capitals = [word for word in words if word[:1].isupper()]
-    return (
-        len(capitals) > 2
-        and len(capitals) >= 0.75 * len(words)
-        and any(word.lower() in vocab.STOP_WORDS for word in capitals[1:])
-    )
-
-
 def _capitalises_nouns(words: list[str], english: bool) -> bool:
     """Whether capitals say nothing here because nouns have them, as in German."""
     return not english and 3 * sum(word[:1].isupper() for word in words[1:]) >= len(words)
@@ -99,7 +87,7 @@ def features(text: str) -> TextFeatures:
     binding = frozenset(piece for piece, binds in spelled if binds)
     words = _rewrite_measures(rewrite_phrases([piece for raw, _ in spelled for piece in parts(raw)]))
     english = _is_english(text, words)
-    builder = _Builder(_starts_sentence(text), _is_title_case(words) or _capitalises_nouns(words, english), english)
+    builder = _Builder(_starts_sentence(text), _capitalises_nouns(words, english), english)
     builder.letters = _letters(words if text.isascii() else found)
     builder.doubtful = negating_signs(text)
     builder.negations = excluding_signs(text)
