@@ -16,6 +16,7 @@ from zlib import crc32
 
 import orjson
 
+from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.text import MAX_DECIMAL_BITS, repr_of, text_of
 
 MAX_DEPTH: Final = 64
@@ -275,3 +276,19 @@ def id_symbol(step_id: str) -> Symbol:
     except ValueError:
         symbol = b""
     return symbol if len(symbol) == 8 else digest64(step_id.encode("utf-8", "replace"))
+
+
+def call_symbol(step: StepRecord) -> Symbol:
+    """Eight bytes computed from tool, agent and arguments; ``UNKNOWN`` without arguments."""
+    if step.tool_args_hash is None:
+        return UNKNOWN
+    key = f"{step.tool_name.casefold()}\0{step.agent_id or ''}\0{step.tool_args_hash}"
+    return blake2b(key.encode("utf-8", "replace"), digest_size=8).digest()
+
+
+def result_symbol(step: StepRecord) -> Symbol:
+    """Eight bytes computed from outcome and result; ``UNKNOWN`` without a result."""
+    if step.state_snapshot_hash is None:
+        return UNKNOWN
+    key = f"{step.outcome_type}\0{step.state_snapshot_hash}"
+    return blake2b(key.encode("utf-8", "replace"), digest_size=8).digest()

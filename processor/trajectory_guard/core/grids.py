@@ -1,4 +1,4 @@
-"""Calls that go through the combinations of several lists, one list within the other, as nested loops do."""
+"""What is tried by plan: the combinations of several lists, as nested loops go through them, and counted repetitions."""
 
 from __future__ import annotations
 
@@ -93,3 +93,59 @@ _NUMBER: Final = re.compile(r"-?\d{1,12}(?:[.,]\d{1,12})?")
 
 def _is_text(value: str) -> bool:
     return len(value) > _MAX_CHARS or value.count(" ") >= _MAX_WORDS
+
+
+MAX_TOTAL: Final = 50
+"""A count towards more is no excuse: the loop that it may be would go on for too long."""
+_MAX_GAP: Final = 8
+_MAX_SPENT: Final = 2 * MAX_TOTAL
+"""Steps of a run that may be counted: one that begins its count anew for ever is a loop."""
+_HEAD_CHARS: Final = 400
+_COUNTED: Final = re.compile(r"(\d(?<![\d.,:].)\d{0,2})(?![\d.])[^\d\n]{1,9}(\d{1,3})(?![\d.:])")
+
+
+class Count(NamedTuple):
+    """What the model counts aloud towards a number that it has set: "run 3 of 10", "7/20".
+
+    What is measured, tossed or tried several times on purpose looks like a loop, and ends by itself. A count that goes
+    up by one each time, of one total, says so in any language.
+
+    Fields:
+        number, total: as the model says them; at: index of the step that it was said with.
+        gap: steps since the count before it, 0 if this is the first one; lap: how many of them belong to each number.
+        spent: steps that were counted in this run, all counts together.
+    """
+
+    number: int = 0
+    total: int = 0
+    at: int = -1
+    gap: int = 0
+    lap: int = 0
+    spent: int = 0
+
+    def after(self, thought: str, index: int) -> Count:
+        """The count once the model has said ``thought`` with the step at ``index``.
+
+        >>> count = Count().after("Run 1 of 10", 0).after("Run 2 of 10", 1)
+        >>> count.covers(1), count.covers(2), count.after("Run 2 of 10", 2).covers(2)
+        (True, False, False)
+        >>> Count().after("第1次，共3次", 0).after("", 1).after("第2次，共3次", 2).covers(3)
+        True
+        >>> Count().after("Run 1 of 16", 0).after("Run 5 of 16", 4).covers(7)
+        True
+        """
+        for found in _COUNTED.findall(thought[:_HEAD_CHARS]):
+            number, total = int(found[0]), int(found[1])
+            if (number, total) == (self.number, self.total) and index < self.at + self.gap:
+                return self
+            gap, more = index - self.at, number - self.number
+            if total == self.total and 0 < more <= total - self.number and gap % more == 0:
+                return Count(number, total, index, gap, gap // more, self.spent + gap)
+            if 0 < number <= total <= MAX_TOTAL:
+                return Count(number, total, index, spent=self.spent)
+        return self
+
+    def covers(self, index: int) -> bool:
+        """Whether a step is one of those that the model counts: neither the next count is overdue, nor the end."""
+        due = index < self.at + min(self.gap, (self.total - self.number + 1) * self.lap)
+        return due and self.gap <= _MAX_GAP and self.spent <= _MAX_SPENT

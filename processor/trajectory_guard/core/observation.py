@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from hashlib import blake2b
 from typing import Final
 from zlib import crc32
 
-from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, text_digest
+from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, call_symbol, result_symbol, text_digest
 from trajectory_guard.core.http_requests import endpoint_of
 from trajectory_guard.core.masking import mask_text, masked_hash
 from trajectory_guard.core.outcome import ERROR_STEMS, ends_in_error, looks_like_error
@@ -59,22 +58,6 @@ _ENTRY: Final = 27
 _COUNTS: Final = (b"\0", b"\1", b"\2")
 _KEPT_CALLS: Final = 5
 _KEPT_TOOLS: Final = 4
-
-
-def call_symbol(step: StepRecord) -> Symbol:
-    """Eight bytes computed from tool, agent and arguments; ``UNKNOWN`` without arguments."""
-    if step.tool_args_hash is None:
-        return UNKNOWN
-    key = f"{step.tool_name.casefold()}\0{step.agent_id or ''}\0{step.tool_args_hash}"
-    return blake2b(key.encode("utf-8", "replace"), digest_size=8).digest()
-
-
-def result_symbol(step: StepRecord) -> Symbol:
-    """Eight bytes computed from outcome and result; ``UNKNOWN`` without a result."""
-    if step.state_snapshot_hash is None:
-        return UNKNOWN
-    key = f"{step.outcome_type}\0{step.state_snapshot_hash}"
-    return blake2b(key.encode("utf-8", "replace"), digest_size=8).digest()
 
 
 class SameResultRun(Plain):

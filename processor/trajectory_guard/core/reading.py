@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core.alike_failures import AlikeFailures
@@ -11,11 +11,11 @@ from trajectory_guard.core.durations import ages_in, keep_falling, measures, tim
 from trajectory_guard.core.envelope import NO_PAGE, page_in, unfiltered, without_element
 from trajectory_guard.core.error_text import raises
 from trajectory_guard.core.failures import complains, may_pass, read_outcome, reads_as_error, signature_of
-from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, checksum, digest64, text_bytes, text_digest
+from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, checksum, digest64, text_bytes, text_digest
 from trajectory_guard.core.grids import NO_GRID
 from trajectory_guard.core.inquiry import ADVANCES, BRIEF, reads_tables, things_in, values_asked
 from trajectory_guard.core.listings import hits_form, lines_of
-from trajectory_guard.core.observation import BATCH_MASK, MAX_DENIALS, Observation, call_symbol
+from trajectory_guard.core.observation import BATCH_MASK, MAX_DENIALS, Observation
 from trajectory_guard.core.outcome import complaint_of
 from trajectory_guard.core.paraphrase import Vocabulary
 from trajectory_guard.core.result_text import (
@@ -99,7 +99,7 @@ class Reader:
         seen.may_be_new = not state.twice and not seen.result and seen.signature is None
         seen.last_progress = run.last_progress
         if plain is not step.args:
-            _name_command(run, seen, plain)
+            run.name_command(seen, plain)
         if state.denied or step.outcome_type == DENIED:
             self._denials(state, run, seen, by_guard=by_guard)
         previous = run.history.calls.last(seen.call)
@@ -404,20 +404,6 @@ def _gets_faster(state: TrajectoryState, seen: Observation) -> bool:
     profile = NoiseProfile(*state.noise.get(key, [""])).with_times(times)
     state.noise = with_profile(state.noise, key, profile)
     return keep_falling(profile.times)
-
-
-def _name_command(run: Run, seen: Observation, plain: Any) -> None:
-    """Let a command stand for what it is without its filters (``plain``), unless its output is another one by them.
-
-    A command that stood for it once always does: another output of it is no work of the filters.
-    """
-    symbol = call_symbol(seen.step._replace(tool_args_hash=args_hash(plain)))
-    history, written = run.history, seen.call
-    stands = run.unfiltered_of(written) == symbol
-    if stands or history.calls.last(symbol) < 0 or history.returned(symbol, seen.result):
-        seen.call = symbol
-        if not stands:
-            run.note_unfiltered(written, symbol)
 
 
 def _has_worked(state: TrajectoryState, run: Run, seen: Observation, previous: int) -> bool:

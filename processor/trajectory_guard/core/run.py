@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from trajectory_guard.core.detectors.base import Detector
 from trajectory_guard.core.envelope import NO_PAGE, Page
-from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, checksum
-from trajectory_guard.core.grids import NO_GRID, Grid
+from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, call_symbol, checksum
+from trajectory_guard.core.grids import NO_GRID, Count, Grid
 from trajectory_guard.core.history import WIDTH, History, Ring, UsageWindow
 from trajectory_guard.core.inquiry import Advance, Inquiry
 from trajectory_guard.core.laps import KNOWN_FROM, Walk
 from trajectory_guard.core.listings import LINE_BYTES
-from trajectory_guard.core.observation import Observation, SameResultRun, call_symbol
+from trajectory_guard.core.observation import Observation, SameResultRun
 from trajectory_guard.core.plain import from_text, to_text
 from trajectory_guard.core.policy import Ladder, RunScore
 from trajectory_guard.core.result_text import carries_content
@@ -30,62 +29,6 @@ UNKNOWN_RHYTHM: Final = -1.0
 _KEPT_PAIRS: Final = 32
 _LINE: Final = "H"
 """Format of a checksum of ``LINE_BYTES`` bytes: its value depends on the machine, its bytes do not."""
-
-
-MAX_TOTAL: Final = 50
-"""A count towards more is no excuse: the loop that it may be would go on for too long."""
-_MAX_GAP: Final = 8
-_MAX_SPENT: Final = 2 * MAX_TOTAL
-"""Steps of a run that may be counted: one that begins its count anew for ever is a loop."""
-_HEAD_CHARS: Final = 400
-_COUNTED: Final = re.compile(r"(\d(?<![\d.,:].)\d{0,2})(?![\d.])[^\d\n]{1,9}(\d{1,3})(?![\d.:])")
-
-
-class Count(NamedTuple):
-    """What the model counts aloud towards a number that it has set: "run 3 of 10", "7/20".
-
-    What is measured, tossed or tried several times on purpose looks like a loop, and ends by itself. A count that goes
-    up by one each time, of one total, says so in any language.
-
-    Fields:
-        number, total: as the model says them; at: index of the step that it was said with.
-        gap: steps since the count before it, 0 if this is the first one; lap: how many of them belong to each number.
-        spent: steps that were counted in this run, all counts together.
-    """
-
-    number: int = 0
-    total: int = 0
-    at: int = -1
-    gap: int = 0
-    lap: int = 0
-    spent: int = 0
-
-    def after(self, thought: str, index: int) -> Count:
-        """The count once the model has said ``thought`` with the step at ``index``.
-
-        >>> count = Count().after("Run 1 of 10", 0).after("Run 2 of 10", 1)
-        >>> count.covers(1), count.covers(2), count.after("Run 2 of 10", 2).covers(2)
-        (True, False, False)
-        >>> Count().after("第1次，共3次", 0).after("", 1).after("第2次，共3次", 2).covers(3)
-        True
-        >>> Count().after("Run 1 of 16", 0).after("Run 5 of 16", 4).covers(7)
-        True
-        """
-        for found in _COUNTED.findall(thought[:_HEAD_CHARS]):
-            number, total = int(found[0]), int(found[1])
-            if (number, total) == (self.number, self.total) and index < self.at + self.gap:
-                return self
-            gap, more = index - self.at, number - self.number
-            if total == self.total and 0 < more <= total - self.number and gap % more == 0:
-                return Count(number, total, index, gap, gap // more, self.spent + gap)
-            if 0 < number <= total <= MAX_TOTAL:
-                return Count(number, total, index, spent=self.spent)
-        return self
-
-    def covers(self, index: int) -> bool:
-        """Whether a step is one of those that the model counts: neither the next count is overdue, nor the end."""
-        due = index < self.at + min(self.gap, (self.total - self.number + 1) * self.lap)
-        return due and self.gap <= _MAX_GAP and self.spent <= _MAX_SPENT
 
 
 class Run:
@@ -385,6 +328,19 @@ class Run:
     def unfiltered_of(self, written: Symbol) -> Symbol:
         """The command without its filters, as ``note_unfiltered`` remembers it; ``UNKNOWN`` if it does not."""
         return _second_of(self.unfiltered, written)
+
+    def name_command(self, seen: Observation, plain: Any) -> None:
+        """Let a command stand for what it is without its filters (``plain``), unless its output is another one by them.
+
+        A command that stood for it once always does: another output of it is no work of the filters.
+        """
+        symbol = call_symbol(seen.step._replace(tool_args_hash=args_hash(plain)))
+        history, written = self.history, seen.call
+        stands = self.unfiltered_of(written) == symbol
+        if stands or history.calls.last(symbol) < 0 or history.returned(symbol, seen.result):
+            seen.call = symbol
+            if not stands:
+                self.note_unfiltered(written, symbol)
 
     def note_progress(self, agent: str | None) -> None:
         """Record the current step as progress."""
