@@ -1,4 +1,4 @@
-"""What is tried by plan: the combinations of several lists, as nested loops go through them, and counted repetitions."""
+"""What is tried by plan: combinations of several lists, as nested loops go through them, and counted repetitions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Laps that are longer than the memory of calls: a walk of seven to 256 calls that comes round again and again.
+"""Laps that are longer than the memory of calls, and laps over many places that no call names.
 
-An agent whose context is cleared, or that plans anew, reads its forty files once more, in the same order and with the
-same contents. The history of a run holds 32 steps and sees forty new calls in each lap.
+A walk of seven to 256 calls comes round again and again: an agent whose context is cleared, or that plans anew, reads
+its forty files once more, in the same order and with the same contents. The history of a run holds 32 steps and sees
+forty new calls in each lap.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from struct import pack
 from typing import Final, NamedTuple
 from zlib import crc32
 
+from trajectory_guard.core.detectors.insanity import only_says_done
 from trajectory_guard.core.masking import mask_noise
 from trajectory_guard.core.observation import LONG_PAUSE_S, Observation
 from trajectory_guard.core.steps import SUCCESS
 from trajectory_guard.core.text import both_ends
-from trajectory_guard.core.tools import is_handoff, is_thinking
+from trajectory_guard.core.tools import is_handoff, is_thinking, is_waiting, moves_cursor
 
 KEPT: Final = 256
 """Steps that are remembered: the longest lap."""
@@ -108,3 +110,44 @@ def _lag(steps: bytes, symbol: bytes, lag: int) -> int:
 def _says_little(seen: Observation) -> bool:
     """Whether a step succeeded with an acknowledgement or a value."""
     return seen.outcome == SUCCESS and seen.signature is None and not seen.describes_state
+
+
+class Moves(NamedTuple):
+    """The newest steps that tell a round over many places from a lap in place.
+
+    A robot advances from shelf to shelf, a guard turns from camera to camera: each lap is equal to the one before, and
+    none is made in vain. So is a key that is pressed again while the display moves on. A call that names what it asks
+    for, and gets the answer that it got before, says that the lap has come back to one place.
+
+    Fields:
+        moved: index of the newest action without arguments that only says that it was done, -1 before the first.
+        shown: of the newest call with arguments that returned more than that.
+        changed: of the newest repeated call whose result is not that of the last time.
+    """
+
+    moved: int = -1
+    shown: int = -1
+    changed: int = -1
+
+    def after(self, seen: Observation, previous: int) -> Moves:
+        """These steps once another one is made; what they say of it is set on ``seen``.
+
+        Parameters:
+            previous: index of the newest equal call, -1 if there is none.
+        """
+        if seen.outcome != SUCCESS:
+            return self
+        step, acts = seen.step, only_says_done(seen)
+        moves = Moves(
+            seen.index if acts and step.args == {} else self.moved,
+            seen.index if step.args and not acts else self.shown,
+            seen.index if seen.differs else self.changed,
+        )
+        if moves.shown < previous and not is_waiting(step.tool_name, step.args):
+            leads_on = not seen.in_a_row or moves_cursor(step.tool_name, step.args)
+            seen.moves_on = leads_on and moves.moved >= previous
+            seen.has_effect = acts and moves.changed > previous
+        return moves
+
+
+NO_MOVES: Final = Moves()

@@ -207,7 +207,8 @@ class Observation:
         fails_otherwise: the call failed in a row, and reports another error than before.
         under_way: the results of this call show an age that grows by the time that passes between the calls.
         counts_calls: one figure moves by the same amount with each call, and nothing else does.
-        result_changed: the call was made before, and this time it returned another result.
+        result_changed: the call was made before, and this time it returned another result; differs: it did so as to the
+            last time, and may have returned this result earlier.
         failed_alike_at: indices of the series of failures of this call, this one included, that differ in nothing but
             figures which go up and down; empty if they are few.
         varies: the newest steps were this very call, and returned a few values in no order, this one among them.
@@ -228,6 +229,9 @@ class Observation:
             succeeded in something else than a look or an action on a view; entered_since_repeat: it ended a record.
         may_be_meant: one of the newest answers equals an earlier one, not the last, but for a duration, of several
             variants in turn; or the call was made before, and a new file was worked on since: the next of a list.
+        moves_on: since the last equal call an action without arguments may have led to another place, and no answer to
+            a call that names what it asks for says otherwise; has_effect: this is an action, and what a look shows has
+            changed since it was made last.
         certainty: the strongest evidence that this step can give.
         pace: factor on the number of repeats that a rule requires at this step.
         unseen_work: calls that may be new lie between this repeat and the one before it, and nothing shows what they
@@ -287,6 +291,7 @@ class Observation:
     under_way = False
     counts_calls = False
     result_changed = False
+    differs = False
     failed_alike_at: tuple[int, ...] = ()
     varies = False
     repeats = 0
@@ -305,6 +310,9 @@ class Observation:
     entered_since_repeat = False
     # Reader.read
     may_be_meant = False
+    # Moves.after
+    moves_on = False
+    has_effect = False
     # weigh, without progress: also ``certainty``
     pace = 1.0
     unseen_work = False

@@ -122,7 +122,7 @@ class Reader:
             seen.signature = signature_of(seen)
         run.same_results.update(seen, previous)
         seen.entered_since_repeat |= run.last_record >= 0 and run.has_just_entered(seen)
-        run.follow(seen)
+        run.follow(seen, previous)
         seen.may_be_meant = -1 < previous < run.last_touched or 0 <= run.last_timed > seen.index - _LAP_OF_MEASURES
         if not seen.progress:
             weigh(run, seen, policy, self.settings.poll_patience)
@@ -267,6 +267,7 @@ class Reader:
             seen.progress = seen.result_changed and not (seen.outcome == ERROR and seen.result in history.results)
             if seen.result_changed or put_off:
                 seen.form = UNKNOWN
+        seen.differs = other and not (seen.noisy or step.stated)
         if seen.progress or not seen.result:
             return  # a result that this call returned before, though not the last time, is no progress
         drawn = seen.index - previous <= _BETWEEN_DRAWS and seen.outcome == SUCCESS and not seen.noisy

@@ -12,7 +12,7 @@ from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, call_
 from trajectory_guard.core.grids import NO_GRID, Count, Grid
 from trajectory_guard.core.history import WIDTH, History, Ring, UsageWindow
 from trajectory_guard.core.inquiry import Advance, Inquiry
-from trajectory_guard.core.laps import KNOWN_FROM, Walk
+from trajectory_guard.core.laps import KNOWN_FROM, NO_MOVES, Moves, Walk
 from trajectory_guard.core.listings import LINE_BYTES
 from trajectory_guard.core.observation import Observation, SameResultRun
 from trajectory_guard.core.plain import from_text, to_text
@@ -73,7 +73,8 @@ class Run:
         trace_id: trace of the newest step; boundary: index of the first step after the last uncertain boundary.
         episode_start_s: start in seconds of the step with which the episode began.
         same_results: the current series of steps with one and the same result.
-        walk: the steps that describe something, far beyond the history, and how they follow an earlier lap.
+        walk: the steps that describe something, far beyond the history, and how they follow an earlier lap; moves: what
+            tells a round over many places from a lap in place.
         inquiry: the current series of unproductive calls of one tool; advance: how far it has gone on; grid: how its
             arguments are combined.
         score, ladder: the loop score, and the position on the escalation ladder.
@@ -115,6 +116,7 @@ class Run:
         "last_waiting",
         "last_work",
         "lines",
+        "moves",
         "old_states_in_a_row",
         "page",
         "pause_s",
@@ -145,6 +147,7 @@ class Run:
         self.last_stated_wait = -1
         self.waits: tuple[int, ...] = ()
         self.last_timed = -1
+        self.moves = NO_MOVES
         self.count = Count()
         self.last_work = self.last_act = self.last_record = -1
         self.entries = 0
@@ -220,8 +223,13 @@ class Run:
             return 0, -1
         return len(history.batches_of(range(first, self.index)) | {batch}), first
 
-    def follow(self, seen: Observation) -> None:
-        """Extend the walk by a step; where it only repeats a lap that the history has forgotten, it is no progress."""
+    def follow(self, seen: Observation, previous: int) -> None:
+        """Extend the walk by a step; where it only repeats a lap that the history has forgotten, it is no progress.
+
+        Parameters:
+            previous: index of the newest equal call, -1 if there is none.
+        """
+        self.moves = self.moves.after(seen, previous)
         self.walk = walk = self.walk.after(seen, breaks=self.boundary == seen.index)
         if walk.verified >= KNOWN_FROM:
             seen.progress = False
@@ -378,6 +386,7 @@ class Run:
             **({"count": list(self.count)} if self.count.total else {}),
             "walk": [to_text(self.walk.steps), to_text(self.walk.results), *self.walk[2:]],
             "waits": list(self.waits),
+            **({"moves": list(self.moves)} if self.moves != NO_MOVES else {}),
             **({"touched": list(self.touched)} if self.touched else {}),
             "written": list(self.written),
             "repeat_streak": list(self.repeat_streak),
@@ -411,6 +420,7 @@ class Run:
             symbol, names = plain["page"]
             run.page = Page(bytes.fromhex(symbol), tuple(names))
         run.waits, run.written = tuple(plain["waits"]), tuple(plain["written"])
+        run.moves = Moves(*plain.get("moves", ()))
         run.touched = tuple(plain.get("touched", ()))
         run.batch_end = float("-inf") if plain["batch_end"] is None else plain["batch_end"]
         run.same_results = SameResultRun.from_plain(plain["same_results"])

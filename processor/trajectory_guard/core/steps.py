@@ -41,6 +41,8 @@ def strongest(first: Certainty, second: Certainty) -> Certainty:
 
 PACE: Final = {Certainty.CERTAIN: 1, Certainty.LIKELY: 1, Certainty.ACKNOWLEDGED: 3, Certainty.WAITING: 3}
 """Factor on the number of repeats that a rule requires, by strength of evidence."""
+PACE_OF_MOVES: Final = 2
+"""Further factor where each move leads on: only its end would show, and a long page or a round has many places."""
 
 
 Outcome = Literal["success", "empty", "error", "denied", "interrupted"]

@@ -25,7 +25,7 @@ from trajectory_guard.core.result_text import (
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.settings import ToolSettings
 from trajectory_guard.core.similarity.keys import commands_in
-from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, PACE, SUCCESS, Certainty, weakest
+from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, PACE, PACE_OF_MOVES, SUCCESS, Certainty, weakest
 from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.text_bounds import is_digest
 from trajectory_guard.core.tools import (
@@ -52,7 +52,6 @@ _KEPT_WAITS: Final = 8
 _WORK_OF_A_LAP: Final = 2
 _PACE_OF_LAPS: Final = 5 / 3
 _PACE_OF_DOUBT: Final = 2.0  # something may have moved on: failures in other words, a share that is not complete
-_PACE_OF_MOVES: Final = 2  # every move leads on: only its end would show, and a long page has many screens
 _PASSED_BY_NOW: Final = 16
 _CHANGED_BY_NOW: Final = 48
 _DONE_BY_NOW: Final = 192
@@ -78,6 +77,9 @@ def weigh(run: Run, seen: Observation, policy: ToolSettings | None, poll_patienc
     elif seen.repeats > 1 and _is_lap_with_wait(run, seen):
         works = _is_working_lap(run, seen)
         _weigh_lap(run, seen, works=works)
+    if seen.moves_on or seen.has_effect:
+        seen.certainty = weakest(seen.certainty, Certainty.ACKNOWLEDGED)
+        seen.pace = max(seen.pace, PACE[Certainty.ACKNOWLEDGED] * PACE_OF_MOVES)
     if seen.certainty is Certainty.WAITING:
         if has_index:
             run.last_waiting = run.index
@@ -109,7 +111,7 @@ def _pace(seen: Observation, pause_s: float) -> float:
         slow = seen.fails_otherwise or (pause_s >= scope.RETRY_PAUSE_S and _is_partly_done(seen))
         pace = _PACE_OF_DOUBT if slow else 1.0
     elif seen.certainty is Certainty.ACKNOWLEDGED and seen.is_acknowledged_move:
-        pace *= _PACE_OF_MOVES
+        pace *= PACE_OF_MOVES
     elif seen.varies:
         pace *= _PACE_OF_DRAWS
     if seen.new_work_since_repeat and not seen.asks and not names_error(seen.step.result or ""):

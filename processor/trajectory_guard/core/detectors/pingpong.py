@@ -17,7 +17,7 @@ from trajectory_guard.core.detectors.insanity import only_says_done
 from trajectory_guard.core.fingerprints import digest64, text_bytes, text_digest
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import is_acknowledgement
-from trajectory_guard.core.steps import EMPTY, Certainty, Evidence, StepRecord, weakest
+from trajectory_guard.core.steps import EMPTY, PACE_OF_MOVES, Certainty, Evidence, StepRecord, weakest
 from trajectory_guard.core.text import clip_middle
 from trajectory_guard.core.tools import is_handoff, receiver_of
 
@@ -139,6 +139,9 @@ class PingPong(Detector):
         laps = 1 + run / period
         proof = self._proof(period)
         needed = _LAPS * seen.pace_of(proof)
+        if seen.moves_on and not self.of_agents:
+            proof = weakest(proof, Certainty.ACKNOWLEDGED)
+            needed = _LAPS * seen.pace_of(proof) * PACE_OF_MOVES
         apart = seen.step.usage is not None and seen.step.usage.answers > 1
         may_work = self.spoke_at > seen.index - period and (apart or run < _SPOKEN_VISITS)
         if may_work:
