@@ -13,7 +13,7 @@ from trajectory_guard.core.calls import call_key
 from trajectory_guard.core.steps import Evidence, StepRecord
 from trajectory_guard.core.tracking.scope import ASKED, label_of
 from trajectory_guard.core.tracking.tables import BoundedTable
-from trajectory_guard.entries import MAX_READ, BegunAnew, Entry, ReadCall
+from trajectory_guard.entries import MAX_READ, BegunAnew, Entry, GateRun, ReadCall
 from trajectory_guard.entry_table import EntryTable
 from trajectory_guard.locks import looks_again
 from trajectory_guard.quality.board import clear_flags
@@ -70,10 +70,8 @@ class Branches:
     @looks_again
     def note_turn(self, trajectory_id: str, turn: str) -> None:
         """Remember the user turn that begins at the top, before anything happens in it."""
-        entry = self._table.find(trajectory_id)
-        if entry is not None:
-            with entry.lock:
-                entry.note_turn(turn)
+        with (entry := self._table.entry(trajectory_id)).lock:
+            entry.note_turn(turn)
 
     def run_of(self, trajectory_id: str, instance: str) -> str:
         """Label of the current run of an agent instance, as last reported by a gate."""
@@ -187,6 +185,8 @@ class Branches:
             entry.call_runs.clear()
             entry.recent = ()
             entry.gates.clear()
+            if (turn := saved.turns.get("")) is not None:
+                entry.follow("", GateRun("", turn))  # over for the gate: spans in a new trace do not go on with it
             entry.awaiting_state.clear()
             clear_flags(entry)
 

@@ -49,7 +49,7 @@ def test_a_lap_of_actions_is_nudged_and_stopped_late(name: str) -> None:
     at = stopped(evaluate(steps(ACTIONS[name] * 30)))
     assert at is not None
     assert at >= 22
-    assert nudged(evaluate(steps(ACTIONS[name] * 12))) is not None
+    assert nudged(evaluate(steps(ACTIONS[name] * 18))) is not None
 
 
 @pytest.mark.parametrize("name", LOOKS)
@@ -107,4 +107,53 @@ def test_a_queue_that_gives_one_entry_again_is_a_loop_whatever_the_clock_says(na
 def test_the_next_entry_of_a_queue_may_be_answered_as_the_one_before() -> None:
     """Found: the fifth request that was approved with `approve_next` was the last, since its answer has a figure."""
     calls = [("approve_next", {}, "Approved. 1 request removed from the queue.")] * 15
+    assert stopped(evaluate(steps(calls))) is None
+
+
+ROUNDS: dict[str, list[Call]] = {
+    "shelves": [
+        ("advance", {}, "arrived"),
+        ("look", {}, "shelf front, dusty"),
+        ("wipe", {}, "done"),
+    ],
+    "cameras, in Korean": [("다음_카메라", {}, "전환됨"), ("보기", {}, "원활")],
+    "parcels, in Turkish": [("ilerle", {}, "tamam"), ("tara", {}, "12 koli")],
+    "parts": [("次へ送る", {}, "到着"), ("撮影", {}, "傷なし"), ("判定", {"結果": "良品"}, "記録")],
+}
+IN_PLACE: dict[str, list[Call]] = {
+    "undo and redo": [
+        ("undo", {}, "ok"),
+        ("inspect", {}, "Title: 44 pt, black"),
+        ("redo", {}, "ok"),
+        ("inspect", {}, "Title: 32 pt, red"),
+    ],
+    "one page": [("press_ok", {}, "sent"), ("screen", {}, "Home screen. Advert: try the new plan. Press any key.")],
+    "one record": [("takeoff", {}, "ack"), ("telemetry", {}, '{"alt_m": 0.0, "armed": false, "mode": "STABILIZE"}')],
+    "one name": [("back", {}, "ok"), ("open", {"name": "Invoice 12"}, "Invoice 12: amount missing")],
+}
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_a_round_over_places_that_no_call_names_is_stopped_late(name: str) -> None:
+    """Found: a robot that goes from shelf to shelf was stopped at the fourth, for all of them look alike."""
+    verdicts = evaluate(steps(ROUNDS[name] * 40))
+    assert (at := nudged(verdicts)) is not None
+    assert at >= 17 * len(ROUNDS[name])
+    assert stopped(verdicts) is not None
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_a_lap_in_place_is_nudged_soon(name: str) -> None:
+    verdicts = evaluate(steps(IN_PLACE[name] * 12))
+    assert (at := nudged(verdicts)) is not None
+    assert at <= 4 * len(IN_PLACE[name])
+    assert stopped(verdicts) is not None
+
+
+def test_a_key_that_is_pressed_again_while_the_display_moves_on_is_left_alone() -> None:
+    calls: list[Call] = []
+    for room in range(1, 6):
+        calls.append(("choose_room", {"number": room}, "ok"))
+        for degrees in range(28 - room % 3, 20, -1):
+            calls += [("press", {"key": "TEMP_DOWN"}, "ok"), ("display", {}, f"{degrees}°C")]
     assert stopped(evaluate(steps(calls))) is None

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage
+from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import BaseTool, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
@@ -22,6 +23,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from trajectory_guard import FlagBoard, TrajectoryGuardMiddleware, apply_guard
 from trajectory_guard.cli.demo.scripted import Policy, ScriptedChatModel
+from trajectory_guard.gates.messages import is_guard_message
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 
 from .agents import NUDGED_THEN_STOPPED, STOP_AT, TASK, agent_node, calls, new_board, outline, rounds, thread, tool_runs
@@ -303,3 +305,42 @@ def test_a_loop_in_a_sub_graph_that_a_person_allows_call_by_call_ends_as_any_oth
     assert outline(found).endswith("S")
     assert board.counts["recoveries"] == 0
     assert board.read("thread").steps == tool_runs(found)
+
+
+# Found: two agents that share a thread id take the board back to the checkpoint of each in turn. The first tool span of
+# the next turn, which names no run, then went to the turn of that checkpoint, and the gate took all of it for its own.
+@pytest.mark.parametrize("shows_model", [True, False], ids=["model spans", "tool spans only"])
+def test_two_agents_that_share_a_thread_id_do_not_hear_each_other(begin: Begin, shows_model: bool) -> None:
+    """The desk for orders and the one for bills each read the same three records for every question of a customer."""
+    board = begin()
+
+    def reads_three(messages: Any, turn: int) -> AIMessage:
+        if _said(messages) == "Again!":
+            return repeating("search")(messages, turn)
+        done = rounds(messages)
+        return calls(messages, ("search", {"query": f"record {done}"})) if done < 3 else AIMessage("Done.")
+
+    def record(query: str) -> str:
+        return f"{query.capitalize()} of customer 7: two books, one lamp, all of them delivered and paid for in March"
+
+    def desk() -> Any:
+        made = builder(reads_three, Desk(record))
+        if not shows_model:
+            made.nodes["agent"].runnable = RunnableLambda(
+                lambda state: {"messages": [reads_three(state["messages"], 0)]}
+            )
+        return apply_guard(made, board=board).compile(checkpointer=InMemorySaver())
+
+    desks = [desk(), desk()]
+    for number in range(5):
+        for one in desks:
+            asked = one.invoke({"messages": [("user", f"Question {number}")]}, thread())["messages"]
+            assert outline(asked) == "hatatata" * (number + 1)
+
+    for one in desks:
+        looped = one.invoke({"messages": [("user", "Again!")]}, thread())["messages"]
+        assert outline(looped) == "hatatata" * 5 + NUDGED_THEN_STOPPED
+
+
+def _said(messages: Any) -> str:
+    return str(next(one.content for one in reversed(messages) if one.type == "human" and not is_guard_message(one)))

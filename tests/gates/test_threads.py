@@ -9,13 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 
-from trajectory_guard import apply_guard
-from trajectory_guard.cli.demo.scripted import call
+from trajectory_guard import TrajectoryGuardMiddleware, apply_guard
+from trajectory_guard.cli.demo.scripted import ScriptedChatModel, call
 
 from .agents import (
     NUDGED_THEN_FINISHED,
@@ -115,6 +116,51 @@ def test_concurrent_runs_with_spans_whose_models_number_calls_alike_do_not_hear_
         runs = list(pool.map(lambda how: graph.invoke(_ask(how))["messages"], jobs))
 
     assert [outline(run) for run in runs] == [EXPECTED[how] for how in jobs]
+
+
+# Found: the first request of a run was noted under the turn of the run that had begun last. Healthy runs were stopped.
+@pytest.mark.parametrize("numbered_anew", [False, True], ids=["ids of their own", "equal ids"])
+@pytest.mark.parametrize("kind", ["graph", "agent"])
+def test_runs_of_one_thread_that_overlap_do_not_hear_each_other(kind: str, numbered_anew: bool) -> None:
+    """As in a server without a checkpointer that takes the user's id for the thread id.
+
+    All begin before the first request of any. Then each is over before the next one requests something, but the first.
+    """
+    asked = ["work", "work", "work", "work", "work", "loop", "listen"]
+    begun = threading.Barrier(len(asked))
+    first_is_on = threading.Event()
+    over = [threading.Event() for _ in asked]
+
+    def policy(messages: Any, turn: int) -> AIMessage:
+        place, done = int(messages[0].content.split()[1]), rounds(messages)
+        if done == 0:
+            begun.wait(30)
+        if (place, done) == (0, 1):
+            first_is_on.set()
+            assert over[-1].wait(30)
+        elif place and done == 0:
+            assert (over[place - 1] if place > 1 else first_is_on).wait(30)
+        how = {"loop": repeats(), "listen": obeys, "work": works(6)}[asked[place]]
+        said: AIMessage = how(messages, turn)
+        renamed = [one if numbered_anew else {**one, "id": f"{one['id']}_of_{place}"} for one in said.tool_calls]
+        return said.model_copy(update={"tool_calls": renamed, "id": f"message {len(messages)} of {place}"})
+
+    def run(place: int) -> str:
+        try:
+            return outline(graph.invoke(_ask(f"{asked[place]} {place}"), thread())["messages"])
+        finally:
+            over[place].set()
+
+    board = new_board()
+    if kind == "graph":
+        graph: Any = apply_guard(agent_builder(policy), board=board).compile()
+    else:
+        guard = TrajectoryGuardMiddleware(board=board)
+        graph = create_agent(ScriptedChatModel(policy=policy), [search, lookup], middleware=[guard])
+    with ThreadPoolExecutor(len(asked)) as pool:
+        runs = list(pool.map(run, range(len(asked))))
+
+    assert runs == [EXPECTED[how] for how in asked]
 
 
 def test_two_runs_without_thread_id_start_from_nothing() -> None:

@@ -14,6 +14,7 @@ from zlib import crc32
 from trajectory_guard.core.detectors.insanity import only_says_done
 from trajectory_guard.core.masking import mask_noise
 from trajectory_guard.core.observation import LONG_PAUSE_S, Observation
+from trajectory_guard.core.result_text import is_short
 from trajectory_guard.core.steps import SUCCESS
 from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.tools import is_handoff, is_thinking, is_waiting, moves_cursor
@@ -117,11 +118,11 @@ class Moves(NamedTuple):
 
     A robot advances from shelf to shelf, a guard turns from camera to camera: each lap is equal to the one before, and
     none is made in vain. So is a key that is pressed again while the display moves on. A call that names what it asks
-    for, and gets the answer that it got before, says that the lap has come back to one place.
+    for, or a whole page as its result, says which place it is: there it counts whether that comes again.
 
     Fields:
         moved: index of the newest action without arguments that only says that it was done, -1 before the first.
-        shown: of the newest call with arguments that returned more than that.
+        shown: of the newest call that returned more than that, and takes arguments or returned more than a value.
         changed: of the newest repeated call whose result is not that of the last time.
     """
 
@@ -140,7 +141,7 @@ class Moves(NamedTuple):
         step, acts = seen.step, only_says_done(seen)
         moves = Moves(
             seen.index if acts and step.args == {} else self.moved,
-            seen.index if step.args and not acts else self.shown,
+            seen.index if not acts and (step.args or not is_short(step.result or "")) else self.shown,
             seen.index if seen.differs else self.changed,
         )
         if moves.shown < previous and not is_waiting(step.tool_name, step.args):

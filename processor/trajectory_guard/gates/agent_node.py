@@ -200,8 +200,9 @@ class GuardedAgent(Runnable[Any, Any]):
         before: Sequence[Any] = ()
         status: dict[str, Any] = {}
         try:
+            before = self._messages(input, config) or ()
             if gate.keeps_cursor:
-                before, status = self._messages(input, config) or (), _status_in(config)
+                status = _status_in(config)
                 gate.began(before, status, config)
         except Exception:
             gate.gate.contain()
@@ -211,7 +212,7 @@ class GuardedAgent(Runnable[Any, Any]):
             try:
                 for key, value in writes:
                     if key == gate.messages_key:
-                        gate.requested(_joined((), value, "whole"), config)
+                        gate.requested(before, _joined((), value, "whole"), config)
                         if gate.keeps_cursor:
                             gate.wrote(_joined(before, value, gate.form), status, config)
             except Exception:

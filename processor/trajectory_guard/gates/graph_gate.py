@@ -31,6 +31,7 @@ except ImportError as error:  # pragma: no cover - exercised in a subprocess by 
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.boundary import PERSON
 from trajectory_guard.core.policy import Level
+from trajectory_guard.core.tracking.scope import label_of
 from trajectory_guard.gates.arguments import check_gate_arguments
 from trajectory_guard.gates.branches import as_begun, follow_branch, follow_branch_below, note_request
 from trajectory_guard.gates.call_ids import with_uses
@@ -187,14 +188,20 @@ class GraphGate:
             if turn is not None:
                 self.gate.board.branches.note_turn(thread_id, turn)
 
-    def requested(self, written: Sequence[Any], config: Mapping[str, Any]) -> None:
-        """Remember the calls that the agent at the top has requested at the start of a turn."""
+    def requested(self, messages: Sequence[Any], written: Sequence[Any], config: Mapping[str, Any]) -> None:
+        """Remember the calls that the agent at the top has requested at the start of a turn.
+
+        Parameters:
+            messages: before those that it has written. They tell the turn: another run of the thread may have begun one
+                meanwhile.
+        """
         thread_id, board = thread_id_of(config), self.gate.board
         try:
             if written:
-                run = (
-                    board.branches.run_of(thread_id, "") if thread_id is not None and not namespace_of(config) else None
-                )
+                run = None
+                if thread_id is not None and not namespace_of(config):
+                    turn = turn_of(as_begun(board, thread_id, as_messages(messages)))
+                    run = board.branches.run_of(thread_id, "") if turn is None else label_of("", turn)
                 note_request(board, thread_id, run, as_messages(written)[-1], current_trace())
         except Exception:
             self.gate.contain()

@@ -188,7 +188,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         request, _, decision, said, update, ruling, config = passage
         try:
             if decision is None:
-                self._gate.requested(response.result, config)
+                self._gate.requested(request.messages, response.result, config)
             else:
                 self._gate.answered(decision, response.result)
             update = self._recorded(update, request, said, response, config)

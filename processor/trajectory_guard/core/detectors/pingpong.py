@@ -43,7 +43,9 @@ class PingPong(Detector):
     A lap counts only if its results equal those of the lap before, so edit-test rounds whose failures change and
     hand-offs that bring new text stay quiet. The calls of one model turn form one element of the cycle whatever
     their order, and a period of one is stutter, not ping-pong. Half a lap beyond the second has half the confidence,
-    the third complete lap all of it. A lap proves no more than its weakest step: look and wait is a cycle, too. Agents
+    the third complete lap all of it. A lap proves no more than its weakest step: look and wait is a cycle, too. Actions
+    without arguments and short looks may be a round over many places: it takes six times as many laps, unless one tool
+    acts or looks twice in each of them, as where two actions undo each other. Agents
     that write an answer in each lap are nudged only, from the eighth lap on and for 64 visits; those that are asked
     something new in a trace of their own are so for ever: a program may give them item after item.
 
@@ -139,7 +141,7 @@ class PingPong(Detector):
         laps = 1 + run / period
         proof = self._proof(period)
         needed = _LAPS * seen.pace_of(proof)
-        if seen.moves_on and not self.of_agents:
+        if seen.moves_on and not self.of_agents and len({*self.tools[-period:]}) == period:
             proof = weakest(proof, Certainty.ACKNOWLEDGED)
             needed = _LAPS * seen.pace_of(proof) * PACE_OF_MOVES
         apart = seen.step.usage is not None and seen.step.usage.answers > 1
