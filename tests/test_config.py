@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import re
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ import pytest
 from tests.helpers import DATA
 from trajectory_guard import runtime
 from trajectory_guard.config import SECTIONS, ConfigError, GuardConfig, Mistake, ToolPolicy, unknown_variables
+from trajectory_guard.config_values import takes_number
 from trajectory_guard.core.detectors import weights
 from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings
 from trajectory_guard.otel.instrument import instrument
@@ -159,6 +161,36 @@ def test_a_mistake_in_a_variable_names_the_variable(key: str, text: str) -> None
     with pytest.raises(ConfigError) as caught:
         GuardConfig.from_env({"TRAJECTORY_GUARD_DECAY": "0.5", f"TRAJECTORY_GUARD_{key}": text})
     assert str(caught.value) == f"environment variable TRAJECTORY_GUARD_{key}: {message}"
+
+
+NUMBERS = [key for key, field in GuardConfig.model_fields.items() if takes_number(field.annotation)]
+
+
+@pytest.mark.parametrize("key", NUMBERS)
+@pytest.mark.parametrize("text", ["nan", "NaN", "inf", "-Infinity", "1e999", "true", "on"])
+def test_a_variable_with_a_number_takes_no_other_value(key: str, text: str) -> None:
+    """Infinity made a limit that JSON cannot hold, and ``true`` one of 1: one trajectory in memory, for example."""
+    name = f"TRAJECTORY_GUARD_{key.upper()}"
+    with pytest.raises(ConfigError) as caught:
+        GuardConfig.from_env({name: text})
+    (mistake,) = caught.value.mistakes
+    assert mistake.source == f"environment variable {name}"
+    assert re.fullmatch(r"expected (a|at|less|more) .*, got ('?-?(nan|inf)'?|True)", mistake.message)
+
+
+@pytest.mark.parametrize(
+    ("values", "path"),
+    [
+        ({"weights": {"TYPE_I_STUTTER": math.inf}}, "weights.TYPE_I_STUTTER"),
+        ({"tools": {"search": {"weight": True}}}, "tools.search.weight"),
+        ({"budgets": [{"scope": "day", "tokens": True}]}, "budgets.0.tokens"),
+        ({"model_prices": {"small": {"input": True, "output": 1}}}, "model_prices.small.input"),
+    ],
+)
+def test_numbers_in_parts_are_finite_and_no_truth_values(values: Any, path: str) -> None:
+    with pytest.raises(ConfigError, match=r"expected a (finite )?number, got") as caught:
+        GuardConfig(**values)
+    assert [one.path for one in caught.value.mistakes] == [path]
 
 
 def test_a_file_that_a_variable_names_in_vain_is_named_with_it(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from trajectory_guard.config_file import decode_file
 from trajectory_guard.config_messages import UNKNOWN_KEY, in_variables, wrong_type
 from trajectory_guard.config_messages import ConfigError as ConfigError
 from trajectory_guard.config_messages import Mistake as Mistake
-from trajectory_guard.config_part import PartModel, mistakes_of
+from trajectory_guard.config_part import Numbers, PartModel, mistakes_of
 from trajectory_guard.config_values import BaseUrl, OptionalPath, Secret, without_userinfo
 from trajectory_guard.core.detectors import weights as default_weights
 from trajectory_guard.core.settings import EngineSettings, ToolSettings, check_weights
@@ -86,7 +86,7 @@ class ToolPolicy(PartModel):
     """Factor on the confidence of findings at this tool, capped at 1 after multiplication."""
 
 
-class GuardConfig(CursorSettings, QualityKeys, BaseModel):
+class GuardConfig(CursorSettings, QualityKeys, Numbers):
     """Everything that can be set, with defaults. Frozen; equal configurations compare equal.
 
     Raises:

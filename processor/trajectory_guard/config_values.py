@@ -1,12 +1,23 @@
-"""Checks of single values of a configuration: addresses and secrets."""
+"""Checks of single values of a configuration: numbers, addresses and secrets."""
 
 from __future__ import annotations
 
 import re
 import urllib.parse
-from typing import Annotated, Final, TypeVar
+from types import UnionType
+from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
 
 from pydantic import AfterValidator, SecretStr
+
+
+def takes_number(annotation: Any) -> bool:
+    """Whether a value is a number, or None, and no truth value, which Python treats as 0 or 1.
+
+    >>> takes_number(float | None), takes_number(bool), takes_number(dict[str, int])
+    (True, False, False)
+    """
+    kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    return (int in kinds or float in kinds) and bool not in kinds
 
 
 def url_mistake(url: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BaseModel, SecretStr, ValidationError, ValidatorFunctionWrapHandler
@@ -92,12 +92,6 @@ def is_endpoint(endpoint: str) -> str:
     if host.startswith("$"):
         raise ValueError(_UNRESOLVED)
     return endpoint
-
-
-def takes_number(annotation: Any) -> bool:
-    """Whether a value may be a number, and is no truth value, which Python treats as 0 or 1."""
-    kinds = (annotation, *get_args(annotation))
-    return (int in kinds or float in kinds) and bool not in kinds
 
 
 def is_token(token: SecretStr) -> SecretStr:
