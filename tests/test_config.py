@@ -212,6 +212,9 @@ def test_a_file_that_a_variable_names_in_vain_is_named_with_it(tmp_path: Path) -
         ("a.toml", "[tool.trajectory_guard]\nmode = 'observe'", "unknown key 'tool' (this file has the guard's keys at its top, or in sections such as 'policy')"),
         ("a.yaml", "NUDGE_THRESHOLD: 2", "unknown key 'NUDGE_THRESHOLD' (did you mean 'nudge_threshold'?)"),
         ("a.yaml", "TRAJECTORY_GUARD_DECAY: 2", "unknown key 'TRAJECTORY_GUARD_DECAY' (did you mean 'decay'?)"),
+        ("a.yaml", "policy: {xyz: 1}", f"unknown key 'policy.xyz'; known: {', '.join(SECTIONS['policy'])}"),
+        ("a.yaml", "policy: {tools: {search: {xyz: 1}}}", "unknown key 'policy.tools.search.xyz'; known: poll, never_stop, idempotent, ignore, weight"),
+        ("a.yaml", "collector: {url: 'http://localhost:8888'}", "unknown key 'collector.url' (did you mean 'collector_url'?)"),
         ("a.yaml", "tools: [search]", "tools: expected a mapping, got ['search']"),
     ],
 )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
 from trajectory_guard.config_file import decode_file
-from trajectory_guard.config_messages import UNKNOWN_KEY, in_variables, wrong_type
+from trajectory_guard.config_messages import UNKNOWN_KEY, in_variables, unknown_key, wrong_type
 from trajectory_guard.config_messages import ConfigError as ConfigError
 from trajectory_guard.config_messages import Mistake as Mistake
 from trajectory_guard.config_part import Numbers, PartModel, mistakes_of
@@ -462,8 +462,9 @@ def _misplaced(key: str, section: str, known: Collection[str]) -> str | None:
     if key not in known:
         candidates = SECTIONS[section] if section else (*known, *SECTIONS)
         longer, plain = f"{section}_{key}", key.lower().removeprefix(ENV_PREFIX.lower())
-        close = f" (did you mean {longer!r}?)" if longer in candidates else nearest(plain, candidates)
-        return UNKNOWN_KEY + (_AT_THE_TOP if plain in _WRAPPERS and not section else close)
+        if plain in _WRAPPERS and not section:
+            return UNKNOWN_KEY + _AT_THE_TOP
+        return unknown_key(longer if longer in candidates else plain, candidates)
     if section and SECTION_OF[key] != section:
         return f"belongs in the section {SECTION_OF[key]!r}"
     return None

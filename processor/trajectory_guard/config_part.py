@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
-from trajectory_guard.config_messages import UNKNOWN_KEY, ConfigError, Mistake, sentence
+from trajectory_guard.config_messages import ConfigError, Mistake, sentence, unknown_key
 from trajectory_guard.config_values import takes_number, without_userinfo
 from trajectory_guard.core.settings import SettingsError
-from trajectory_guard.core.text import nearest
 
 _MAX_MESSAGE_CHARS: Final = 500
 _NO_PARTS: Final[Mapping[str, type[BaseModel]]] = MappingProxyType({})
@@ -67,7 +66,7 @@ def mistakes_of(
         path, reason = ".".join(str(part) for part in item["loc"]), item.get("ctx", {}).get("error")
         if item["type"] == "extra_forbidden":
             known = inner.get(str(item["loc"][0]), model).model_fields
-            yield Mistake(path, UNKNOWN_KEY + nearest(str(item["loc"][-1]), known))
+            yield Mistake(path, unknown_key(str(item["loc"][-1]), known))
         elif isinstance(reason, SettingsError):
             yield Mistake(reason.path, reason.message)
         else:
