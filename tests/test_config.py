@@ -387,6 +387,24 @@ def test_a_variable_for_a_key_that_takes_text_is_text(text: str) -> None:
     assert found == {config.stop_text} == {"12" if text == '"12"' else text.strip()}
 
 
+@pytest.mark.parametrize("key", ["collector_token", "certificate_key"])
+def test_a_key_from_a_file_has_no_line_break_at_its_end(key: str, tmp_path: Path) -> None:
+    """A mounted secret ends with one mostly: no header can hold it, and ``verify --key-file`` strips the key, too."""
+    file = tmp_path / "guard.yaml"
+    file.write_text(f"{key}: |\n  s3cret\n", encoding="utf-8")
+    for config in (GuardConfig.from_file(file), GuardConfig(**{key: "s3cret\r\n"})):
+        assert getattr(config, key).get_secret_value() == "s3cret"
+
+
+@pytest.mark.parametrize("token", ["s3cret\nX-More: 1", "s3cr\u00e9t", "s3cret\x00"])
+def test_a_token_that_no_header_can_hold_is_refused_without_showing_it(token: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        GuardConfig(collector_token=token)
+    assert str(caught.value) == (
+        "GuardConfig: collector_token: a token must be one line of printable ASCII characters, without spaces at its ends"
+    )
+
+
 def test_no_message_shows_a_secret() -> None:
     for key in ("collector_token", "certificate_key"):
         with pytest.raises(ConfigError, match=f"{key}: expected text$") as caught:

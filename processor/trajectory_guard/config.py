@@ -18,7 +18,7 @@ from trajectory_guard.config_messages import UNKNOWN_KEY, in_variables, unknown_
 from trajectory_guard.config_messages import ConfigError as ConfigError
 from trajectory_guard.config_messages import Mistake as Mistake
 from trajectory_guard.config_part import Numbers, PartModel, mistakes_of
-from trajectory_guard.config_values import BaseUrl, OptionalPath, Secret, without_userinfo
+from trajectory_guard.config_values import BaseUrl, OptionalPath, Secret, Token, without_userinfo
 from trajectory_guard.core.detectors import weights as default_weights
 from trajectory_guard.core.settings import EngineSettings, ToolSettings, check_weights
 from trajectory_guard.core.templates import template_mistake
@@ -151,7 +151,7 @@ class GuardConfig(CursorSettings, QualityKeys, Numbers):
     """Signs the certificates of nudges and stops (HMAC-SHA-256); without it they carry a digest only."""
     collector_url: BaseUrl = Field(default=None, pattern="^https?://")
     """Base URL of a collector whose flags gates heed too, as in ``http://localhost:8888``."""
-    collector_token: Secret = None
+    collector_token: Token = None
     """Bearer token for it."""
     collector_timeout_s: float = Field(default=0.2, gt=0.0, le=10.0)
     """Seconds a gate waits for its answer; without one the run goes on."""
