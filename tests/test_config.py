@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import re
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ import pytest
 from tests.helpers import DATA
 from trajectory_guard import runtime
 from trajectory_guard.config import SECTIONS, ConfigError, GuardConfig, Mistake, ToolPolicy, unknown_variables
+from trajectory_guard.config_values import takes_number
 from trajectory_guard.core.detectors import weights
 from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings
 from trajectory_guard.otel.instrument import instrument
@@ -161,6 +163,36 @@ def test_a_mistake_in_a_variable_names_the_variable(key: str, text: str) -> None
     assert str(caught.value) == f"environment variable TRAJECTORY_GUARD_{key}: {message}"
 
 
+NUMBERS = [key for key, field in GuardConfig.model_fields.items() if takes_number(field.annotation)]
+
+
+@pytest.mark.parametrize("key", NUMBERS)
+@pytest.mark.parametrize("text", ["nan", "NaN", "inf", "-Infinity", "1e999", "true", "on"])
+def test_a_variable_with_a_number_takes_no_other_value(key: str, text: str) -> None:
+    """Infinity made a limit that JSON cannot hold, and ``true`` one of 1: one trajectory in memory, for example."""
+    name = f"TRAJECTORY_GUARD_{key.upper()}"
+    with pytest.raises(ConfigError) as caught:
+        GuardConfig.from_env({name: text})
+    (mistake,) = caught.value.mistakes
+    assert mistake.source == f"environment variable {name}"
+    assert re.fullmatch(r"expected (a|at|less|more) .*, got ('?-?(nan|inf)'?|True)", mistake.message)
+
+
+@pytest.mark.parametrize(
+    ("values", "path"),
+    [
+        ({"weights": {"TYPE_I_STUTTER": math.inf}}, "weights.TYPE_I_STUTTER"),
+        ({"tools": {"search": {"weight": True}}}, "tools.search.weight"),
+        ({"budgets": [{"scope": "day", "tokens": True}]}, "budgets.0.tokens"),
+        ({"model_prices": {"small": {"input": True, "output": 1}}}, "model_prices.small.input"),
+    ],
+)
+def test_numbers_in_parts_are_finite_and_no_truth_values(values: Any, path: str) -> None:
+    with pytest.raises(ConfigError, match=r"expected a (finite )?number, got") as caught:
+        GuardConfig(**values)
+    assert [one.path for one in caught.value.mistakes] == [path]
+
+
 def test_a_file_that_a_variable_names_in_vain_is_named_with_it(tmp_path: Path) -> None:
     missing, wrong = tmp_path / "missing.toml", tmp_path / "wrong.toml"
     wrong.write_text("mode = 'obs'", encoding="utf-8")
@@ -180,6 +212,9 @@ def test_a_file_that_a_variable_names_in_vain_is_named_with_it(tmp_path: Path) -
         ("a.toml", "[tool.trajectory_guard]\nmode = 'observe'", "unknown key 'tool' (this file has the guard's keys at its top, or in sections such as 'policy')"),
         ("a.yaml", "NUDGE_THRESHOLD: 2", "unknown key 'NUDGE_THRESHOLD' (did you mean 'nudge_threshold'?)"),
         ("a.yaml", "TRAJECTORY_GUARD_DECAY: 2", "unknown key 'TRAJECTORY_GUARD_DECAY' (did you mean 'decay'?)"),
+        ("a.yaml", "policy: {xyz: 1}", f"unknown key 'policy.xyz'; known: {', '.join(SECTIONS['policy'])}"),
+        ("a.yaml", "policy: {tools: {search: {xyz: 1}}}", "unknown key 'policy.tools.search.xyz'; known: poll, never_stop, idempotent, ignore, weight"),
+        ("a.yaml", "collector: {url: 'http://localhost:8888'}", "unknown key 'collector.url' (did you mean 'collector_url'?)"),
         ("a.yaml", "tools: [search]", "tools: expected a mapping, got ['search']"),
     ],
 )  # fmt: skip
@@ -350,6 +385,24 @@ def test_a_variable_for_a_key_that_takes_text_is_text(text: str) -> None:
     assert config.certificate_key is not None
     found = {config.collector_token.get_secret_value(), config.certificate_key.get_secret_value(), config.spending_file}
     assert found == {config.stop_text} == {"12" if text == '"12"' else text.strip()}
+
+
+@pytest.mark.parametrize("key", ["collector_token", "certificate_key"])
+def test_a_key_from_a_file_has_no_line_break_at_its_end(key: str, tmp_path: Path) -> None:
+    """A mounted secret ends with one mostly: no header can hold it, and ``verify --key-file`` strips the key, too."""
+    file = tmp_path / "guard.yaml"
+    file.write_text(f"{key}: |\n  s3cret\n", encoding="utf-8")
+    for config in (GuardConfig.from_file(file), GuardConfig(**{key: "s3cret\r\n"})):
+        assert getattr(config, key).get_secret_value() == "s3cret"
+
+
+@pytest.mark.parametrize("token", ["s3cret\nX-More: 1", "s3cr\u00e9t", "s3cret\x00"])
+def test_a_token_that_no_header_can_hold_is_refused_without_showing_it(token: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        GuardConfig(collector_token=token)
+    assert str(caught.value) == (
+        "GuardConfig: collector_token: a token must be one line of printable ASCII characters, without spaces at its ends"
+    )
 
 
 def test_no_message_shows_a_secret() -> None:

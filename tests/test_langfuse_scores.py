@@ -270,9 +270,10 @@ def server() -> Iterator[Langfuse]:
         yield running
 
 
-def environ(server: Langfuse) -> dict[str, str]:
+def environ(server: Langfuse, end: str = "") -> dict[str, str]:
+    keys = {"LANGFUSE_PUBLIC_KEY": PUBLIC_KEY + end, "LANGFUSE_SECRET_KEY": SECRET_KEY + end}
     return {
-        "LANGFUSE_PUBLIC_KEY": PUBLIC_KEY, "LANGFUSE_SECRET_KEY": SECRET_KEY, "LANGFUSE_BASE_URL": server.url,
+        **keys, "LANGFUSE_BASE_URL": server.url,
         "LANGFUSE_TRACING_ENVIRONMENT": "tests",
     }  # fmt: skip
 
@@ -280,10 +281,10 @@ def environ(server: Langfuse) -> dict[str, str]:
 class Guarded:
     """An application under guard whose scores go to a server."""
 
-    def __init__(self, server: Langfuse, **more: Any) -> None:
+    def __init__(self, server: Langfuse, *, end: str = "", **more: Any) -> None:
         config = GuardConfig(langfuse_scores=True, langfuse_batches_per_minute=6_000, **more)
         self.board = FlagBoard(config)
-        self.board.reporter = reporter_of(config, self.board.counts, environ(server))
+        self.board.reporter = reporter_of(config, self.board.counts, environ(server, end))
         self.provider = TracerProvider(shutdown_on_exit=False)
         self.processor = TrajectoryGuardProcessor(board=self.board, tracer_provider=self.provider)
         self.provider.add_span_processor(self.processor)
@@ -338,6 +339,13 @@ def test_scores_of_a_loop_arrive_for_trace_and_session(form: Form) -> None:
     assert {score["name"]: score["value"] for score in server.scores_of("c")} == {HEALTH: 0.875, LOOP: 1}
     assert {score["environment"] for score in server.written} == {"tests"}
     assert server.violations == []
+
+
+def test_keys_from_files_may_end_with_a_line_break(server: Langfuse) -> None:
+    app = Guarded(server, end="\n")
+    where = app.run(3)
+    app.arrived()
+    assert len(server.scores_of(where)) == 2
 
 
 def test_a_healthy_run_writes_nothing(server: Langfuse) -> None:

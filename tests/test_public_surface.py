@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 import trajectory_guard
 import trajectory_guard_collector
 from tests import docs_tables, public_interface
+from tests.absent import python, site_without
 from tests.helpers import PACKAGE
 
 NEEDS_LANGGRAPH = [
@@ -27,7 +29,7 @@ NEEDS_LANGGRAPH = [
 def test_nothing_is_public_that_is_not_listed() -> None:
     code = "import trajectory_guard as t, types; print([n for n, v in vars(t).items() if n[0] != '_' and n not in t.__all__ and not isinstance(v, types.ModuleType)])"
     printed = run_python(code).strip()
-    assert set(eval(printed)) <= {"annotations", "import_module", "TYPE_CHECKING", "Any", "Final"}
+    assert set(eval(printed)) <= {"annotations", "import_module", "TYPE_CHECKING", "Any", "Final", "find_spec"}
 
 
 def test_the_list_of_public_names_has_no_doubles() -> None:
@@ -38,6 +40,25 @@ def test_star_import_gives_exactly_the_public_names() -> None:
     namespace: dict[str, Any] = {}
     exec("from trajectory_guard import *", namespace)
     assert set(namespace) - {"__builtins__"} == set(trajectory_guard.__all__)
+
+
+def test_star_import_without_langgraph_gives_all_that_needs_no_extra(tmp_path: Path) -> None:
+    site = site_without(tmp_path / "site", ["langchain", "langchain_core", "langgraph"])
+    code = "from trajectory_guard import *; import json; print(json.dumps([one for one in dir()]))"
+    done = python(site, ["-c", code])
+    assert done.returncode == 0, done.stderr
+    given = set(json.loads(done.stdout)) & {*trajectory_guard.__all__}
+    failing = "\n".join(
+        [
+            "import trajectory_guard, json, sys",
+            "def fails(name):",
+            "    try: getattr(trajectory_guard, name)",
+            "    except ImportError as error: return \"install the extra 'langgraph'\" in str(error)",
+            "print(json.dumps([one for one in json.loads(sys.argv[1]) if fails(one)]))",
+        ]
+    )
+    done = python(site, ["-c", failing, json.dumps(trajectory_guard.__all__)])
+    assert {*trajectory_guard.__all__} - given == set(json.loads(done.stdout)), done.stderr
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from langgraph.graph import MessagesState, StateGraph
+from langgraph.graph.state import CompiledStateGraph
 from pydantic import SecretStr
+from typing_extensions import assert_type
 
 from trajectory_guard import (
     Account,
@@ -29,6 +31,7 @@ from trajectory_guard import (
 from trajectory_guard.config_keys import GuardKeys, Mode
 
 Builder = StateGraph[MessagesState, None, MessagesState, MessagesState]
+Compiled = CompiledStateGraph[MessagesState, None, MessagesState, MessagesState]
 DAY = BudgetSettings(scope="day", usd=5)
 
 
@@ -101,6 +104,13 @@ def right_words(builder: Builder, graph: Any, config: GuardConfig) -> None:
     spending = shared_board().spending
     if spending is not None:
         print(spending.balance(Account("agent", "researcher")))
+
+
+def kept_types(builder: Builder) -> Compiled:
+    """A gate changes none of the types of a graph: what its state holds is checked behind it as before."""
+    assert_type(apply_guard(builder), Builder)
+    assert_type(guard_compiled(builder.compile()), Compiled)
+    return apply_guard(builder).compile()
 
 
 def wrong_words(builder: Builder, graph: Any) -> None:

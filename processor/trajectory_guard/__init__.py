@@ -6,12 +6,14 @@
     apply_guard(builder)    # let the guard nudge or stop the agent
 
 Each name is imported when it is first used: one that needs an optional dependency costs nobody else anything, and a
-program that only wants a configuration or an error class does not load the engine. ``docs/interface.md`` lists them.
+program that only wants a configuration or an error class does not load the engine. ``import *`` leaves out those of
+the extra ``langgraph`` where it is not installed. ``docs/interface.md`` lists them.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from trajectory_guard.version import __version__
@@ -60,6 +62,68 @@ if TYPE_CHECKING:
     from trajectory_guard.spending.ledger import Account
     from trajectory_guard.spending.settings import BudgetSettings, ModelPrice
     from trajectory_guard.store import FlagBoard
+
+    __all__ = [
+        "INTEGRITY_THEOREM",
+        "LOOP_TYPES",
+        "STAGNATION_THEOREM",
+        "Account",
+        "AgentState",
+        "Boundary",
+        "BudgetExceededError",
+        "BudgetGate",
+        "BudgetLevel",
+        "BudgetSettings",
+        "Certainty",
+        "Certificate",
+        "ConfigError",
+        "Cursor",
+        "CursorReport",
+        "CursorStep",
+        "DetectionResult",
+        "Engine",
+        "Evidence",
+        "Flag",
+        "FlagBoard",
+        "GraphShapeError",
+        "GuardConfig",
+        "IntegrityGate",
+        "Intervention",
+        "Level",
+        "LoopDetectedError",
+        "LoopStatus",
+        "ModelPrice",
+        "Observation",
+        "RefusalRules",
+        "Spent",
+        "StagnationGate",
+        "StateFormatError",
+        "StepRecord",
+        "ToolPolicy",
+        "TrajectoryGuardMiddleware",
+        "TrajectoryGuardNode",
+        "TrajectoryGuardProcessor",
+        "TrajectoryState",
+        "Usage",
+        "Verdict",
+        "Verification",
+        "__version__",
+        "apply_guard",
+        "arefuse_pointless",
+        "args_hash",
+        "guard_compiled",
+        "guarded_ainvoke",
+        "guarded_astream",
+        "guarded_invoke",
+        "guarded_stream",
+        "instrument",
+        "mean_logprob",
+        "quality_of_logprob",
+        "refuse_pointless",
+        "result_hash",
+        "shared_board",
+        "uninstrument",
+    ]
 
 _MODULES: Final = {
     "INTEGRITY_THEOREM": "gates.integrity",
@@ -122,70 +186,18 @@ _MODULES: Final = {
     "uninstrument": "otel.instrument",
 }
 
-__all__ = [
-    "INTEGRITY_THEOREM",
-    "LOOP_TYPES",
-    "STAGNATION_THEOREM",
-    "Account",
-    "AgentState",
-    "Boundary",
-    "BudgetExceededError",
-    "BudgetGate",
-    "BudgetLevel",
-    "BudgetSettings",
-    "Certainty",
-    "Certificate",
-    "ConfigError",
-    "Cursor",
-    "CursorReport",
-    "CursorStep",
-    "DetectionResult",
-    "Engine",
-    "Evidence",
-    "Flag",
-    "FlagBoard",
-    "GraphShapeError",
-    "GuardConfig",
-    "IntegrityGate",
-    "Intervention",
-    "Level",
-    "LoopDetectedError",
-    "LoopStatus",
-    "ModelPrice",
-    "Observation",
-    "RefusalRules",
-    "Spent",
-    "StagnationGate",
-    "StateFormatError",
-    "StepRecord",
-    "ToolPolicy",
-    "TrajectoryGuardMiddleware",
-    "TrajectoryGuardNode",
-    "TrajectoryGuardProcessor",
-    "TrajectoryState",
-    "Usage",
-    "Verdict",
-    "Verification",
-    "__version__",
-    "apply_guard",
-    "arefuse_pointless",
-    "args_hash",
-    "guard_compiled",
-    "guarded_ainvoke",
-    "guarded_astream",
-    "guarded_invoke",
-    "guarded_stream",
-    "instrument",
-    "mean_logprob",
-    "quality_of_logprob",
-    "refuse_pointless",
-    "result_hash",
-    "shared_board",
-    "uninstrument",
-]
+_EXTRA: Final = ("langgraph", "langchain", "langchain_core")
+"""Packages of the extra ``langgraph``, which ``_OF_EXTRA`` import."""
+_OF_EXTRA: Final = frozenset((
+    "gates.budget_gate", "gates.budgets", "gates.compiled", "gates.langgraph", "gates.middleware", "gates.rewire",
+    "gates.tool_gate",
+))  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__all__":  # ``import *`` takes each of these names, and would fail at the first one that cannot be
+        has_extra = all(find_spec(one) is not None for one in _EXTRA)
+        return ["__version__", *(one for one, module in _MODULES.items() if has_extra or module not in _OF_EXTRA)]
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -195,4 +207,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_MODULES, "__all__"})

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
 from trajectory_guard.config_file import decode_file
-from trajectory_guard.config_messages import UNKNOWN_KEY, in_variables, wrong_type
+from trajectory_guard.config_messages import UNKNOWN_KEY, in_variables, unknown_key, wrong_type
 from trajectory_guard.config_messages import ConfigError as ConfigError
 from trajectory_guard.config_messages import Mistake as Mistake
-from trajectory_guard.config_part import PartModel, mistakes_of
-from trajectory_guard.config_values import BaseUrl, OptionalPath, Secret, without_userinfo
+from trajectory_guard.config_part import Numbers, PartModel, mistakes_of
+from trajectory_guard.config_values import BaseUrl, OptionalPath, Secret, Token, without_userinfo
 from trajectory_guard.core.detectors import weights as default_weights
 from trajectory_guard.core.settings import EngineSettings, ToolSettings, check_weights
 from trajectory_guard.core.templates import template_mistake
@@ -86,7 +86,7 @@ class ToolPolicy(PartModel):
     """Factor on the confidence of findings at this tool, capped at 1 after multiplication."""
 
 
-class GuardConfig(CursorSettings, QualityKeys, BaseModel):
+class GuardConfig(CursorSettings, QualityKeys, Numbers):
     """Everything that can be set, with defaults. Frozen; equal configurations compare equal.
 
     Raises:
@@ -151,7 +151,7 @@ class GuardConfig(CursorSettings, QualityKeys, BaseModel):
     """Signs the certificates of nudges and stops (HMAC-SHA-256); without it they carry a digest only."""
     collector_url: BaseUrl = Field(default=None, pattern="^https?://")
     """Base URL of a collector whose flags gates heed too, as in ``http://localhost:8888``."""
-    collector_token: Secret = None
+    collector_token: Token = None
     """Bearer token for it."""
     collector_timeout_s: float = Field(default=0.2, gt=0.0, le=10.0)
     """Seconds a gate waits for its answer; without one the run goes on."""
@@ -462,8 +462,9 @@ def _misplaced(key: str, section: str, known: Collection[str]) -> str | None:
     if key not in known:
         candidates = SECTIONS[section] if section else (*known, *SECTIONS)
         longer, plain = f"{section}_{key}", key.lower().removeprefix(ENV_PREFIX.lower())
-        close = f" (did you mean {longer!r}?)" if longer in candidates else nearest(plain, candidates)
-        return UNKNOWN_KEY + (_AT_THE_TOP if plain in _WRAPPERS and not section else close)
+        if plain in _WRAPPERS and not section:
+            return UNKNOWN_KEY + _AT_THE_TOP
+        return unknown_key(longer if longer in candidates else plain, candidates)
     if section and SECTION_OF[key] != section:
         return f"belongs in the section {SECTION_OF[key]!r}"
     return None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
+
+from trajectory_guard.core.text import nearest
 
 _WORDS: Final = re.compile(r"\^\((\w+(?:\|\w+)+)\)\$")
 """A pattern that is a choice of words."""
@@ -32,6 +34,8 @@ _BOUNDS: Final = {
 }  # fmt: skip
 _URL: Final = "^https?://"
 UNKNOWN_KEY: Final = "unknown key"
+_MOST_LISTED: Final = 12
+"""Keys that a message lists at most."""
 _OF_SEVERAL: Final = ("expected a list", "expected a mapping")
 
 
@@ -96,6 +100,16 @@ def sentence(error: Mapping[str, Any]) -> str:
     if kind in ("literal_error", "enum") and "expected" in context:
         return f"expected {context['expected']}"
     return _SENTENCES.get(kind) or str(error["msg"]).removeprefix("Value error, ")
+
+
+def unknown_key(name: str, known: Collection[str]) -> str:
+    """The message about a key that is unknown in its place, with the nearest one or, where they are few, with all.
+
+    >>> unknown_key("pol", ("poll", "weight")), unknown_key("x", ("poll", "weight"))
+    ("unknown key (did you mean 'poll'?)", 'unknown key; known: poll, weight')
+    """
+    listed = f"; known: {', '.join(known)}" if 0 < len(known) <= _MOST_LISTED else ""
+    return UNKNOWN_KEY + (nearest(name, known) or listed)
 
 
 def in_variables(

@@ -6,18 +6,30 @@ from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
-from trajectory_guard.config_messages import UNKNOWN_KEY, ConfigError, Mistake, sentence
-from trajectory_guard.config_values import without_userinfo
+from trajectory_guard.config_messages import ConfigError, Mistake, sentence, unknown_key
+from trajectory_guard.config_values import takes_number, without_userinfo
 from trajectory_guard.core.settings import SettingsError
-from trajectory_guard.core.text import nearest
 
 _MAX_MESSAGE_CHARS: Final = 500
 _NO_PARTS: Final[Mapping[str, type[BaseModel]]] = MappingProxyType({})
 
 
-class PartModel(BaseModel):
+class Numbers(BaseModel):
+    """Keys with numbers take finite numbers, and no truth values: pydantic makes ``true`` a limit of 1."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_as_number(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool) and takes_number(cls.model_fields[info.field_name or ""].annotation):
+            raise ValueError("expected a number")
+        return value
+
+
+class PartModel(Numbers):
     """A part of a configuration. Frozen.
 
     Raises:
@@ -54,7 +66,7 @@ def mistakes_of(
         path, reason = ".".join(str(part) for part in item["loc"]), item.get("ctx", {}).get("error")
         if item["type"] == "extra_forbidden":
             known = inner.get(str(item["loc"][0]), model).model_fields
-            yield Mistake(path, UNKNOWN_KEY + nearest(str(item["loc"][-1]), known))
+            yield Mistake(path, unknown_key(str(item["loc"][-1]), known))
         elif isinstance(reason, SettingsError):
             yield Mistake(reason.path, reason.message)
         else:

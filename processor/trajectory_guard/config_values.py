@@ -1,12 +1,23 @@
-"""Checks of single values of a configuration: addresses and secrets."""
+"""Checks of single values of a configuration: numbers, addresses and secrets."""
 
 from __future__ import annotations
 
 import re
 import urllib.parse
-from typing import Annotated, Final, TypeVar
+from types import UnionType
+from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
 
 from pydantic import AfterValidator, SecretStr
+
+
+def takes_number(annotation: Any) -> bool:
+    """Whether a value is a number, or None, and no truth value, which Python treats as 0 or 1.
+
+    >>> takes_number(float | None), takes_number(bool), takes_number(dict[str, int])
+    (True, False, False)
+    """
+    kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    return (int in kinds or float in kinds) and bool not in kinds
 
 
 def url_mistake(url: str) -> str | None:
@@ -55,15 +66,37 @@ def base_url(url: str | None) -> str | None:
     return url
 
 
-def not_blank(secret: SecretStr | None) -> SecretStr | None:
-    """A key or token. An empty one protects nothing, and mostly is a variable that was not set."""
-    if secret is not None and not secret.get_secret_value().strip():
+def without_blanks(secret: SecretStr | None) -> SecretStr | None:
+    """A key or token without blanks at its ends: a file that it is read from mostly ends with a line break.
+
+    An empty one protects nothing, and mostly is a variable that was not set.
+    """
+    if secret is None:
+        return None
+    text = secret.get_secret_value().strip()
+    if not text:
         raise ValueError("must not be empty")
-    return secret
+    return SecretStr(text)
+
+
+BAD_HEADER_VALUE: Final = "must be one line of printable ASCII characters, without spaces at its ends"
+
+
+def can_be_sent(value: str) -> bool:
+    """Whether a text can be the value of a header (RFC 9110, ``field-value``, in ASCII)."""
+    return value.isascii() and value.isprintable() and value == value.strip()
+
+
+def is_sendable(token: SecretStr | None) -> SecretStr | None:
+    """A token that can be sent; for validators."""
+    if token is not None and not can_be_sent(token.get_secret_value()):
+        raise ValueError(f"a token {BAD_HEADER_VALUE}")
+    return token
 
 
 BaseUrl = Annotated[str | None, AfterValidator(base_url)]
-Secret = Annotated[SecretStr | None, AfterValidator(not_blank)]
+Secret = Annotated[SecretStr | None, AfterValidator(without_blanks)]
+Token = Annotated[Secret, AfterValidator(is_sendable)]
 
 
 _Text = TypeVar("_Text", str, None)

@@ -239,6 +239,15 @@ async def test_a_bad_parameter_is_named(client: httpx.AsyncClient, params: dict[
     assert reply.text.startswith(next(iter(params)))
 
 
+async def test_an_unknown_parameter_is_named(client: httpx.AsyncClient) -> None:
+    reply = await client.get("/debug/trajectories", params={"limit": "3", "formt": "json"})
+    assert (reply.status_code, reply.text) == (
+        400, "unknown query parameter 'formt' (did you mean 'format'?); known: q, limit, refresh, format"
+    )  # fmt: skip
+    for path in ("/metrics?name[]=x", "/healthz?verbose", "/readyz?verbose"):  # as scrapers and probes may send them
+        assert (await client.get(path)).status_code == 200
+
+
 class Page(HTMLParser):
     """Tags and visible text of a page."""
 

@@ -156,6 +156,24 @@ async def test_a_step_that_is_not_a_number_is_refused(collector: Collector) -> N
         assert (await client.get(f"{url(collector)}/v1/flags/c", params={"after": "x"})).status_code == 400
 
 
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ("aftr=2", "unknown query parameter 'aftr' (did you mean 'after'?)"),
+        ("after=2&only_agnt=a", "unknown query parameter 'only_agnt' (did you mean 'only_agent'?)"),
+        ("x", "unknown query parameter 'x'; known: after, by_hand, only_agent, service, agent, resource.<key>"),
+    ],
+)
+async def test_a_mistyped_parameter_is_refused(collector: Collector, query: str, named: str) -> None:
+    """``?aftr=2`` asked for the intervention that is due now: one that was acted on came again."""
+    await send(collector, *loop(3))
+    async with httpx.AsyncClient() as client:
+        reply = await client.get(f"{url(collector)}/v1/flags/c?{query}")
+        assert (reply.status_code, reply.json()["error"][: len(named)]) == (400, named)
+        known = "after=-1&by_hand=0&only_agent=&service=shop&agent=&resource.team=a"
+        assert (await client.get(f"{url(collector)}/v1/flags/c?{known}")).status_code == 200
+
+
 async def test_flags_need_the_token_of_the_receiver_and_probes_need_none() -> None:
     async with running(auth={"bearer_tokens": ["secret"]}) as collector, httpx.AsyncClient() as client:
         for headers in ({}, {"Authorization": "Bearer wrong"}):

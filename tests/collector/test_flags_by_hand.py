@@ -145,6 +145,14 @@ async def test_bad_requests_change_nothing(body: Any, status: int, reason: str) 
         assert unknown.status_code == 404
 
 
+async def test_a_mistyped_parameter_changes_nothing() -> None:
+    async with running(flags=PEOPLE) as collector:
+        await send(collector, tool("a", {}, "x", at=1))
+        reply = await ask(collector, "POST", STOP, **{"resorce.team": "a"})
+        assert (reply.status_code, "'resorce.team'" in reply.json()["error"]) == (400, True)
+        assert (await flag(collector, "c"))["level"] == "OBSERVE"
+
+
 async def test_the_mode_limits_flags_by_hand() -> None:
     async with running(flags=PEOPLE, guard={"mode": "nudge"}) as collector:
         await send(collector, tool("a", {}, "x", at=1))

@@ -109,6 +109,17 @@ def test_the_images_can_be_built_from_the_source_distribution() -> None:
     assert {path for path in needed if not any(Path(path).is_relative_to(one) for one in included)} == set()
 
 
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_the_source_distribution_has_the_files_that_a_page_names(page: str) -> None:
+    """``.ci/run`` was missing: the page says that it runs all tests on a clean clone."""
+    included = PROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = {one for one in re.findall(r"[`(]([\w.-][\w./-]*)[`)#]", text) if (ROOT / one).is_file()}
+    assert named >= {".ci/run"}
+    always = {"pyproject.toml"}
+    assert {one for one in named - always if not any(Path(one).is_relative_to(place) for place in included)} == set()
+
+
 def test_docker_waits_longer_than_a_graceful_stop_takes() -> None:
     compose = yaml.safe_load((ROOT / "dashboards" / "docker-compose.yaml").read_text(encoding="utf-8"))
     grace = compose["services"]["collector"]["stop_grace_period"]

@@ -350,6 +350,18 @@ def test_the_answer_sums_up_what_failed() -> None:
     assert lines[3] == "What to do instead:"
 
 
+@pytest.mark.parametrize("make", [graph_of, agent_of])
+@pytest.mark.parametrize("answer, brought", [(MISSING, "failed each time"), ("No results found", "found nothing")])
+def test_the_closing_text_counts_answered_calls_as_requests(make: Any, answer: str, brought: str) -> None:
+    """Two of the five ran: "was called 5 times" would be wrong, and would look so beside the traces of the tool."""
+    counted, board = Scripted(answer), new_board()
+    messages = make(repeats(8), [counted.tool], board).invoke(TASK)["messages"]
+    assert (counted.runs, len(refusals(messages))) == (2, 3)
+    said, payload = messages[-1].content, messages[-1].response_metadata["trajectory_guard"]
+    assert f"search was requested 5 times with the same arguments and {brought}." in said
+    assert "was requested 5 times" in payload["reason"]
+
+
 def test_redacted_answers_quote_nothing() -> None:
     counted, board = Scripted(MISSING), new_board(redact=True)
     messages = graph_of(repeats(3), [counted.tool], board).invoke(TASK)["messages"]

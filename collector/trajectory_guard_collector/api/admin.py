@@ -20,6 +20,7 @@ from starlette.routing import BaseRoute, Route
 
 from trajectory_guard_collector.api.access import PageAccess, Readers
 from trajectory_guard_collector.api.page import PATH, SECURITY_HEADERS, PageView, render
+from trajectory_guard_collector.api.query import query_mistake
 from trajectory_guard_collector.config.models import Telemetry
 from trajectory_guard_collector.gateway.receivers.http_limits import BoundedServer, HttpLimits
 from trajectory_guard_collector.gateway.receivers.tls import Certificates
@@ -32,6 +33,7 @@ DEFAULT_LIMIT: Final = 100
 _KEY: Final = "telemetry.endpoint"
 _LIMITS: Final = HttpLimits(max_connections=128, read_timeout_s=10.0, idle_timeout_s=60.0, newest_stay=True)
 _GRACE_S: Final = 2.0
+_PARAMETERS: Final = ("q", "limit", "refresh", "format")
 _SEARCHED: Final = ("trajectory_id", "service", "agents", "types", "trace_id", "level")
 
 
@@ -118,6 +120,9 @@ class AdminServer:
         return JSONResponse({"status": "not ready", "reason": reason}, status_code=503)
 
     async def _trajectories_page(self, request: Request) -> Response:
+        mistake = query_mistake(request.query_params, _PARAMETERS)
+        if mistake is not None:
+            raise HTTPException(400, mistake)
         query, limit = request.query_params.get("q", "").strip(), _limit(request)
         everything = self._trajectories()
         found = [row for row in everything if _matches(row, query.casefold())]

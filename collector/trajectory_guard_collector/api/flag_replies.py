@@ -11,12 +11,12 @@ from trajectory_guard.by_hand import RULE, HandFlag
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
+from trajectory_guard_collector.api.query import RESOURCE
 from trajectory_guard_collector.scoring.current import CurrentVerdicts, RunVerdicts, newest_of
 from trajectory_guard_collector.scoring.items import Key
 from trajectory_guard_collector.scoring.trajectory import Trajectory
 from trajectory_guard_collector.tenants import tenant_of
 
-_PREFIX: Final = "resource."
 _SERVICE: Final = "service.name"
 
 
@@ -51,7 +51,7 @@ def tenant_asked(query: Mapping[str, str], separate_by: Sequence[str]) -> str | 
     >>> tenant_asked({"service": "shop", "resource.service.namespace": "eu"}, ("service.namespace", "service.name"))
     'eu/shop'
     """
-    resource = {key.removeprefix(_PREFIX): one for key, one in query.items() if key.startswith(_PREFIX)}
+    resource = {key.removeprefix(RESOURCE): one for key, one in query.items() if key.startswith(RESOURCE)}
     if not resource:
         return None
     return tenant_of({_SERVICE: query.get("service", ""), **resource}, separate_by)
@@ -63,7 +63,7 @@ def unsent_by(query: Mapping[str, str], separate_by: Sequence[str]) -> list[str]
     >>> unsent_by({"service": "shop", "resource.team": ""}, ("service.name", "team", "service.namespace"))
     ['service.namespace']
     """
-    return [one for one in separate_by if _PREFIX + one not in query and not (one == _SERVICE and "service" in query)]
+    return [one for one in separate_by if RESOURCE + one not in query and not (one == _SERVICE and "service" in query)]
 
 
 def flag_reply(

@@ -32,6 +32,7 @@ from trajectory_guard.core.text import nearest
 from trajectory_guard.logs import log_flag
 from trajectory_guard_collector.api.access import Readers, Writers
 from trajectory_guard_collector.api.flag_replies import FlagState, flag_reply, tenant_asked, unsent_by
+from trajectory_guard_collector.api.query import query_mistake
 from trajectory_guard_collector.authentication import Authenticator, BearerAuth
 from trajectory_guard_collector.errors import UnavailableError
 from trajectory_guard_collector.scoring.items import Key
@@ -45,6 +46,7 @@ _MAX_NAME: Final = 4_096
 _MAX_BODY: Final = 16_384
 _TRACE_ID: Final = re.compile("[0-9a-f]{32}")
 _KEYS: Final = frozenset(("level", "reason", "actor"))
+_PARAMETERS: Final = ("after", "by_hand", "only_agent", "service", "agent")
 _NO_TOKENS: Final = (
     "flags.auth has no tokens: flags cannot be raised or cleared. Add flags: {auth: {bearer_tokens_file: people.token}}"
     " to the configuration, a file with one token a line, and send one of them (trajectory-guard flag: --token-file "
@@ -220,7 +222,7 @@ class FlagService:
 
     async def _get(self, request: Request) -> Response:
         try:
-            name = _name(request)
+            name = _asked(request)
             after, hands = _number(request, "after", "the index of a step"), _number(request, "by_hand", "an ordinal")
         except _Mistake as mistake:
             return self._reply({"error": str(mistake)}, 400)
@@ -297,7 +299,7 @@ class FlagService:
 
     async def _change(self, request: Request) -> Response:
         try:
-            name, said = _name(request), await _said(request)
+            name, said = _asked(request), await _said(request)
             key = self._find(request, name).key
             written = await (self._clear if request.method == "DELETE" else self._raise)(key, said)
         except _NotFound as error:
@@ -332,7 +334,11 @@ class FlagService:
 # --- requests ------------------------------------------------------------------------------------------------
 
 
-def _name(request: Request) -> str:
+def _asked(request: Request) -> str:
+    """The name of the trajectory that a request is about, once the names in its query are checked."""
+    mistake = query_mistake(request.query_params, _PARAMETERS, resource=True)
+    if mistake is not None:
+        raise _Mistake(mistake)
     name = str(request.path_params["trajectory"])
     if len(name) > _MAX_NAME:
         raise _Mistake(f"a trajectory's name has at most {_MAX_NAME} characters")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BaseModel, SecretStr, ValidationError, ValidatorFunctionWrapHandler
@@ -12,9 +12,10 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from trajectory_guard.config import SECTIONS, GuardConfig
 from trajectory_guard.config_messages import sentence
+from trajectory_guard.config_values import BAD_HEADER_VALUE, can_be_sent
 from trajectory_guard.core.text import nearest
 from trajectory_guard.hidden import HIDDEN as REDACTED
-from trajectory_guard_collector.config.headers import BAD_VALUE, can_be_sent, header_mistakes
+from trajectory_guard_collector.config.headers import header_mistakes
 from trajectory_guard_collector.config.langfuse import LANGFUSE_PATHS
 from trajectory_guard_collector.config.tokens import NO_TOKEN, may_be_token
 from trajectory_guard_collector.otlp.signals import Signal
@@ -92,12 +93,6 @@ def is_endpoint(endpoint: str) -> str:
     if host.startswith("$"):
         raise ValueError(_UNRESOLVED)
     return endpoint
-
-
-def takes_number(annotation: Any) -> bool:
-    """Whether a value may be a number, and is no truth value, which Python treats as 0 or 1."""
-    kinds = (annotation, *get_args(annotation))
-    return (int in kinds or float in kinds) and bool not in kinds
 
 
 def is_token(token: SecretStr) -> SecretStr:
@@ -282,7 +277,7 @@ def why_no_key(key: SecretStr | None) -> str | None:
     """The reason why a key of a Langfuse project cannot be used, None if it can."""
     if key is None or not (text := key.get_secret_value()).strip():
         return "required: a key of the Langfuse project"
-    return None if can_be_sent(text) else f"a key {BAD_VALUE}"
+    return None if can_be_sent(text) else f"a key {BAD_HEADER_VALUE}"
 
 
 def guard_mistakes(guard: GuardConfig, where: str = "the collector") -> Iterator[Mistake]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import SecretStr
 
+from trajectory_guard.config_values import BAD_HEADER_VALUE, can_be_sent
 from trajectory_guard.hidden import Hidden, basic
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ _OF_CONNECTIONS: Final = frozenset({
     "trailer", "transfer-encoding", "upgrade",
 })  # fmt: skip
 _OF_EXPORTERS: Final = frozenset({"accept-encoding", "content-encoding", "content-type", VIA})
-BAD_VALUE: Final = "must be one line of printable ASCII characters, without spaces at its ends"
 
 
 def header_mistakes(kind: str, headers: Mapping[str, SecretStr]) -> Iterator[tuple[str, str]]:
@@ -34,7 +34,7 @@ def header_mistakes(kind: str, headers: Mapping[str, SecretStr]) -> Iterator[tup
         if other != name:
             reason = f"the same header as {other}: capitals and small letters are equal"
         if reason is None and not can_be_sent(value.get_secret_value()):
-            reason = f"a header value {BAD_VALUE}"
+            reason = f"a header value {BAD_HEADER_VALUE}"
         if reason is not None:
             yield name, reason
 
@@ -50,11 +50,6 @@ def _why_no_name(kind: str, name: str) -> str | None:
     if small.startswith("grpc-"):
         return "gRPC reserves names that begin with 'grpc-'"
     return "gRPC takes bytes, and no text, for names that end in '-bin'" if small.endswith("-bin") else None
-
-
-def can_be_sent(value: str) -> bool:
-    """Whether a text can be the value of a header (RFC 9110, ``field-value``, in ASCII)."""
-    return value.isascii() and value.isprintable() and value == value.strip()
 
 
 def hidden_of(config: Exporter) -> Hidden:

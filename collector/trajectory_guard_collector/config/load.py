@@ -12,8 +12,7 @@ import yaml
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from trajectory_guard.config import SECTIONS, ConfigError, GuardConfig, Mistake
-from trajectory_guard.config_messages import sentence
-from trajectory_guard.core.text import nearest
+from trajectory_guard.config_messages import sentence, unknown_key
 from trajectory_guard.yaml_file import from_yaml
 from trajectory_guard_collector.config.checks import UNKNOWN_KEY, without_secrets
 from trajectory_guard_collector.config.models import CollectorConfig
@@ -26,7 +25,6 @@ _MAX_SHOWN: Final = 80
 _SCALARS: Final = (str, SecretStr, Enum, int, float)
 _NOT_A_MAPPING: Final = ("model_type", "mapping_type")
 _EXPECTED: Final = {"tuple_type": "expected a list, such as [a, b]", "string_type": "expected text (quote it)"}
-_MAX_LISTED: Final = 12
 
 
 def load_config(
@@ -227,8 +225,7 @@ def _problem(whole: type[BaseModel], error: Any) -> Mistake:
     if kind == UNKNOWN_KEY:
         model = _model(_annotation_at(whole, place[:-1]))
         known = list(model.model_fields) if model is not None else []
-        others = f"; known: {', '.join(known)}" if len(known) <= _MAX_LISTED else ""
-        return Mistake(path, f"unknown key{nearest(place[-1], known) or others}")
+        return Mistake(path, unknown_key(place[-1], known))
     if kind in _NOT_A_MAPPING:
         return Mistake(path, f"expected a mapping, got {type(error['input']).__name__}")
     message = _EXPECTED.get(kind) or sentence(error)

@@ -7,17 +7,16 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
     Field,
     SecretStr,
-    ValidationInfo,
     ValidatorFunctionWrapHandler,
     field_validator,
     model_validator,
 )
 
 from trajectory_guard.config import GuardConfig
+from trajectory_guard.config_part import Numbers
 from trajectory_guard.config_values import OptionalPath, PathText
 from trajectory_guard_collector.config.checks import (
     Mistake,
@@ -31,7 +30,6 @@ from trajectory_guard_collector.config.checks import (
     port_mistakes,
     queue_mistakes,
     refuse,
-    takes_number,
     token_mistakes,
 )
 from trajectory_guard_collector.config.self_reference import self_references
@@ -49,17 +47,10 @@ _SHORTEST_S: Final = 0.01
 """The shortest interval at which the collector does something: a shorter one would take a whole core."""
 
 
-class Model(BaseModel):
+class Model(Numbers):
     """Frozen; unknown keys are errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_truth_as_number(cls, value: Any, info: ValidationInfo) -> Any:
-        if isinstance(value, bool) and takes_number(cls.model_fields[info.field_name or ""].annotation):
-            raise ValueError("expected a number")
-        return value
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     @field_validator("*")
     @classmethod

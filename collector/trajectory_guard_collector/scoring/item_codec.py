@@ -249,7 +249,10 @@ def plain_verdict(verdict: Verdict) -> dict[str, Any]:
     """A verdict as JSON-able data, without the steps, names and attempts of its findings."""
     found = [[*one[:3], str(one.certainty), one.count, one.first_step] for one in verdict.detections]
     certificate = verdict.certificate.to_plain() if verdict.certificate is not None else None
-    return {**verdict._asdict(), "detections": found, "spent": list(verdict.spent), "certificate": certificate}
+    plain = {**verdict._asdict(), "detections": found, "spent": list(verdict.spent), "certificate": certificate}
+    if not verdict.not_run:  # collectors and workers of earlier versions read it then
+        del plain["not_run"]
+    return plain
 
 
 def verdict_of(plain: dict[str, Any]) -> Verdict:

@@ -52,13 +52,14 @@ _ENDINGS: Final = {
 }  # fmt: skip
 
 
-def closing_text(found: Sequence[DetectionResult], tool: str, brought: str = "") -> str:
+def closing_text(found: Sequence[DetectionResult], tool: str, brought: str = "", *, not_run: bool = False) -> str:
     """One or two sentences for the person who asked for the work.
 
     Parameters:
         found: findings behind the stop, strongest first.
         tool: tool of the newest step of the loop.
-        brought: kind of its result, as ``interventions.brought`` names it; empty if unknown.
+        brought: kind of its result, as ``interventions.brought_by`` names it; empty if unknown.
+        not_run: a gate answered its call without running it: calls were requested, and not all of them made.
 
     >>> one = DetectionResult(TYPE_I, 1.0, "same_call_same_result", count=5, calls=5, alike=5)
     >>> print(closing_text([one], "search", "empty"))  # doctest: +NORMALIZE_WHITESPACE
@@ -69,11 +70,12 @@ def closing_text(found: Sequence[DetectionResult], tool: str, brought: str = "")
     if main is not None and main.loop_type == TYPE_I and main.certainty is not Certainty.WAITING:
         main = next((one for one in found if one.rule == "cycle" and len(set(one.names)) > 1), main)
     ending = _ENDINGS.get(brought, _ENDINGS["data"])
-    sentences = _sentences(main, _name(tool), ending) if main is not None else None
+    made = "requested" if not_run else "called"
+    sentences = _sentences(main, _name(tool), ending, made) if main is not None else None
     return STOP_TEXT if sentences is None else f"{OPENING}{sentences[0]}. {sentences[1]}"
 
 
-def _sentences(main: DetectionResult, tool: str, ending: _Ending) -> tuple[str, str] | None:
+def _sentences(main: DetectionResult, tool: str, ending: _Ending, made: str) -> tuple[str, str] | None:
     calls = main.calls or main.count
     if not calls or not tool:
         return None
@@ -88,7 +90,7 @@ def _sentences(main: DetectionResult, tool: str, ending: _Ending) -> tuple[str, 
     if main.rule == "recurring_failure":
         return f"{main.count} of the last {calls} calls reported the same failure, most recently {tool}", _FAILED
     if main.loop_type == TYPE_I:
-        return _repeated(main, tool, calls, ending)
+        return _repeated(main, tool, calls, ending, made)
     if main.rule == "same_meaning" or main.rule == "reformulation":
         tried = f"{tool} was asked for the same {main.count} times, in other words or with other arguments"
         return f"{tried}, and {ending.each}", ending.missing
@@ -130,16 +132,16 @@ def _waiting(main: DetectionResult, tool: str, calls: int) -> tuple[str, str]:
     return asked, "Please ask again later, when it is over."
 
 
-def _repeated(main: DetectionResult, tool: str, calls: int, ending: _Ending) -> tuple[str, str]:
+def _repeated(main: DetectionResult, tool: str, calls: int, ending: _Ending, made: str) -> tuple[str, str]:
     again = "with the same arguments and"
     if main.rule == "denied_again":  # what is refused may never run
         least, ending = "at least " if main.at_least else "", _ENDINGS[DENIED]
         return f"{tool} was requested {least}{max(main.count, main.alike)} times {again} {ending.each}", ending.missing
     if main.alike <= 1:
-        return f"{tool} was called {calls} times {again} brought nothing new", _ENDINGS["data"].missing
+        return f"{tool} was {made} {calls} times {again} brought nothing new", _ENDINGS["data"].missing
     if main.alike < calls:
-        return f"{tool} was called {calls} times {again} {ending.some.format(alike=main.alike)}", ending.missing
-    made = "requested" if ending is _ENDINGS[DENIED] else "called"
+        return f"{tool} was {made} {calls} times {again} {ending.some.format(alike=main.alike)}", ending.missing
+    made = "requested" if ending is _ENDINGS[DENIED] else made
     return f"{tool} was {made} {calls} times {again} {ending.each}", ending.missing
 
 

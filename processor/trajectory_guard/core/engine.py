@@ -12,7 +12,7 @@ from trajectory_guard.core.detectors.base import TYPE_IV, signs_of
 from trajectory_guard.core.envelope import readable
 from trajectory_guard.core.fingerprints import Symbol, id_symbol
 from trajectory_guard.core.history import amounts
-from trajectory_guard.core.interventions import Spent, brought, nudge_text, reason_text
+from trajectory_guard.core.interventions import Spent, brought_by, nudge_text, reason_text
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.policy import Decision, Level, Scorer
 from trajectory_guard.core.reading import Reader
@@ -47,21 +47,19 @@ class Verdict(NamedTuple):
         score: loop score of the run in [0, max_score]; health: 1 - score / max_score.
         level: OBSERVE, NUDGE or STOP.
         detections: findings at this step, strongest first.
-        episode: ordinal of the episode in the trajectory, 0 before the first.
-        evidence: how much of the step was visible.
+        episode: ordinal in the trajectory, 0 before the first episode; evidence: how much of the step was visible.
         reason: one sentence for people; empty without a finding.
         nudge: message for the model, only on the step at which a nudge becomes due.
         first_step: index of the first step of the loop, -1 if none.
         spent: steps, seconds, tokens and USD since the loop began.
         nudges: nudges due so far in this trajectory.
         recovered: this step left an episode in which a nudge had been due.
-        tool: tool of the step.
-        episode_start_s: start of the step with which the episode began, in seconds; 0 before the first episode.
+        tool: tool of the step; episode_start_s: start of the episode, in seconds; 0 before the first episode.
         stop_due: this is the step at which a stop becomes due; ``level`` stays STOP while the loop goes on.
-        run: label of the run.
-        ordinal: ordinal of the nudge in its episode, from 1; 0 if no nudge became due.
+        run: label of the run; ordinal: ordinal of the nudge in its episode, from 1; 0 if no nudge became due.
         certificate: rule, parameters and facts behind the nudge or the stop, only on the step at which it becomes due.
-        brought: kind of the step's result (``interventions.brought``), only where a stop is due.
+        brought: kind of the step's result (``interventions.brought_by``), only where a stop is due.
+        not_run: a gate answered the call without running it; only where a stop is due.
     """
 
     trajectory_id: str
@@ -86,6 +84,7 @@ class Verdict(NamedTuple):
     ordinal: int = 0
     certificate: Certificate | None = None
     brought: str = ""
+    not_run: bool = False
 
     @property
     def types(self) -> list[str]:
@@ -409,6 +408,7 @@ class Engine:
             )  # fmt: skip
         first = max(0, min(run.ladder.first_step, *[finding.first_step for finding in findings]))
         excerpt = not self.settings.redact
+        kind, not_run = brought_by(step) if decision.level is Level.STOP else ("", False)
         reason = reason_text(findings[0], step, excerpt=excerpt)
         nudge = nudge_text(findings, step, reason, decision.nudge, excerpt=excerpt) if decision.nudge else None
         placed = tuple([_placed(finding, run, state.index) for finding in findings])
@@ -421,7 +421,7 @@ class Engine:
             reason=reason, nudge=nudge, first_step=run.history.place_of(first, state.index), nudges=nudges,
             spent=self._spent(run, observation, first), tool=step.tool_name, episode_start_s=episode_start_s,
             stop_due=decision.stop_due, run=run.label, ordinal=decision.nudge, certificate=certificate,
-            brought=brought(step) if decision.level is Level.STOP else "",
+            brought=kind, not_run=not_run,
         )  # fmt: skip
 
     def _spent(self, run: Run, observation: Observation, first: int) -> Spent:

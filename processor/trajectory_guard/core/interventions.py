@@ -122,16 +122,21 @@ def brought(step: StepRecord) -> str:
     >>> brought(StepRecord("1", "t", "read", result="Error: no such file: /a.txt"))
     'error'
     """
+    return brought_by(step)[0]
+
+
+def brought_by(step: StepRecord) -> tuple[str, bool]:
+    """As ``brought``, and whether a gate answered the call without running it: the kind is then of its last run."""
     text = (step.result or "").strip()
     if is_refused_by_guard(step):
         line = text.partition("\n")[0]
-        return _OF_GUARD[max(_OF_GUARD, key=line.rfind)] if any(one in line for one in _OF_GUARD) else "data"
+        return _OF_GUARD[max(_OF_GUARD, key=line.rfind)] if any(one in line for one in _OF_GUARD) else "data", True
     if step.outcome_type in (ERROR, DENIED, EMPTY):
-        return step.outcome_type
+        return step.outcome_type, False
     if step.stated or step.result is None:
-        return "data"
+        return "data", False
     kind = _kind_of(text)
-    return "data" if kind == "acknowledged" and is_lookup(step.tool_name) else kind
+    return "data" if kind == "acknowledged" and is_lookup(step.tool_name) else kind, False
 
 
 @lru_cache(maxsize=64)  # a run that is to stop returns one text again and again

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from functools import cache, lru_cache
-from typing import Any, Final, NamedTuple, get_args
+from typing import Any, Final, NamedTuple, TypeVar, get_args
 
 from trajectory_guard.extras import missing
 
@@ -58,6 +58,7 @@ from trajectory_guard.runtime import shared_board
 from trajectory_guard.store import FlagBoard
 
 Compiled = CompiledStateGraph[Any, Any, Any, Any]
+CompiledT = TypeVar("CompiledT", bound=Compiled)
 _log: Final = logging.getLogger(telemetry.LOGGER)
 _MODES: Final = get_args(Mode)
 _OPTIONS: Final = (
@@ -163,7 +164,7 @@ def guard_builder(
 
 
 def guard_compiled(
-    graph: Compiled,
+    graph: CompiledT,
     config: GuardConfig | None = None,
     *,
     tools: str | Sequence[str] | None = None,
@@ -174,7 +175,7 @@ def guard_compiled(
     state_of: StateOf | None = None,
     refuse_pointless: bool | RefusalRules = False,
     board: FlagBoard | None = None,
-) -> Compiled:
+) -> CompiledT:
     """A guarded copy of a compiled graph, sub-graphs included; arguments as for ``apply_guard``.
 
     A graph that already has gates is returned unchanged, except for ``loop_status`` in its result.
@@ -227,7 +228,7 @@ def _guard_copy(
     _install(twin, way, gate, nested)
 
 
-def _copy(graph: Compiled) -> Compiled:
+def _copy(graph: CompiledT) -> CompiledT:
     twin = copy.copy(graph)
     twin.nodes, twin.channels = dict(graph.nodes), dict(graph.channels)
     return twin

@@ -453,7 +453,7 @@ class Gate:
         """The stop that is due, with the text that the run ends with."""
         payload, closing = payload_of(flag, verdict, scratchpad, status, redact=self.config.redact), CLOSING
         if flag.by_hand is None:
-            default = closing_text(verdict.detections, verdict.tool, verdict.brought)
+            default = closing_text(verdict.detections, verdict.tool, verdict.brought, not_run=verdict.not_run)
             closing = text_of(self.config.stop_text, verdict, default, self.board.counts)
         if not peek:
             self.board.stopped(trajectory, run)

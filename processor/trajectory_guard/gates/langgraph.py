@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from trajectory_guard.extras import missing
 
 try:
     from langchain_core.messages import BaseMessage
     from langchain_core.runnables import Runnable, RunnableConfig
-    from langgraph.graph import END, StateGraph
+    from langgraph.graph import END
     from langgraph.graph.message import add_messages
     from langgraph.types import Command
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
@@ -36,7 +36,7 @@ from trajectory_guard.gates.graph_gate import (
 from trajectory_guard.gates.loop_error import LoopDetectedError
 from trajectory_guard.gates.own_keys import MAX_SCRATCHPAD, bounded_append, replace
 from trajectory_guard.gates.refusal import RefusalRules
-from trajectory_guard.gates.rewire import GraphShapeError
+from trajectory_guard.gates.rewire import Builder, GraphShapeError
 from trajectory_guard.gates.state_keys import BRANCH, channels_of
 from trajectory_guard.gates.state_of import StateOf
 from trajectory_guard.gates.status import LoopStatus
@@ -188,8 +188,12 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
         return Command(goto=self.agent, update=update)
 
 
+BuilderT = TypeVar("BuilderT", bound=Builder)
+"""A builder, whose types of state, context, input and output stay as they are."""
+
+
 def apply_guard(
-    builder: StateGraph[Any, Any, Any, Any],
+    builder: BuilderT,
     config: GuardConfig | None = None,
     *,
     tools: str | Sequence[str] | None = None,
@@ -200,7 +204,7 @@ def apply_guard(
     state_of: StateOf | None = None,
     refuse_pointless: bool | RefusalRules = False,
     board: FlagBoard | None = None,
-) -> StateGraph[Any, Any, Any, Any]:
+) -> BuilderT:
     """Put a gate before every agent of an existing, not yet compiled graph. Changes and returns the builder.
 
     The gate runs inside the agent's own super-step, once the tools have answered: the graph keeps its nodes, edges,

@@ -38,7 +38,8 @@ _BUILT_IN: tuple[type[Detector], ...] = (
     OnlyFailures, NeverWorks,
 )  # fmt: skip
 LOOP_TYPES: tuple[str, ...] = (TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI)
-"""The built-in loop types; ``weights()`` knows registered ones too."""
+"""Loop types of the built-in detectors. ``weights()`` knows registered ones too, and ``REPORTED`` has those of gates
+around nodes and of the quality of answers."""
 REGISTRY: dict[str, type[Detector]] = {kind.name: kind for kind in _BUILT_IN}
 
 

@@ -127,8 +127,8 @@ def reporter_of(
         return None
     connection = Connection(
         base_url=environ.get("LANGFUSE_BASE_URL") or environ.get("LANGFUSE_HOST") or CLOUD,
-        public_key=environ[_KEYS[0]],
-        secret_key=environ[_KEYS[1]],
+        public_key=environ[_KEYS[0]].strip(),  # a key from a file mostly ends with a line break
+        secret_key=environ[_KEYS[1]].strip(),
     )
     rate_limit = RateLimit(
         max_waiting=config.langfuse_max_waiting, batches_per_minute=config.langfuse_batches_per_minute
@@ -152,5 +152,5 @@ def _why_not(environ: Mapping[str, str]) -> _Off | None:
         return _Off(f"{_TRACING} is false", logging.WARNING)
     if find_spec("langfuse") is None:
         return _Off(INSTALL)
-    missing = [name for name in _KEYS if not environ.get(name)]
+    missing = [name for name in _KEYS if not environ.get(name, "").strip()]
     return _Off(f"{' and '.join(missing)} is not set") if missing else None
