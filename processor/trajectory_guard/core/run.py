@@ -386,7 +386,7 @@ class Run:
             **({"count": list(self.count)} if self.count.total else {}),
             "walk": [to_text(self.walk.steps), to_text(self.walk.results), *self.walk[2:]],
             "waits": list(self.waits),
-            **({"moves": list(self.moves)} if self.moves != NO_MOVES else {}),
+            "moves": list(self.moves),
             **({"touched": list(self.touched)} if self.touched else {}),
             "written": list(self.written),
             "repeat_streak": list(self.repeat_streak),
@@ -420,7 +420,7 @@ class Run:
             symbol, names = plain["page"]
             run.page = Page(bytes.fromhex(symbol), tuple(names))
         run.waits, run.written = tuple(plain["waits"]), tuple(plain["written"])
-        run.moves = Moves(*plain.get("moves", ()))
+        run.moves = Moves(*plain["moves"])
         run.touched = tuple(plain.get("touched", ()))
         run.batch_end = float("-inf") if plain["batch_end"] is None else plain["batch_end"]
         run.same_results = SameResultRun.from_plain(plain["same_results"])

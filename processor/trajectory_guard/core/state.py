@@ -34,7 +34,7 @@ from trajectory_guard.core.tracking.scope import graph_instance
 from trajectory_guard.core.visits import Visit, relay_detectors
 from trajectory_guard.core.volatile import MAX_NOISE_PROFILES
 
-FORMAT_VERSION: Final = 28
+FORMAT_VERSION: Final = 29
 MAX_RUNS: Final = 8
 """Runs of a trajectory that are remembered, busy or not."""
 MAX_BUSY_RUNS: Final = 32

@@ -9,7 +9,7 @@ from trajectory_guard.core.detectors.base import SERIES, TYPE_II, TYPE_III, Dete
 from trajectory_guard.core.detectors.same_answer import MADE_NOW_AND_THEN
 from trajectory_guard.core.inquiry import ADVANCES, FAR, names_thing, reads_tables
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.result_text import is_report
+from trajectory_guard.core.result_text import is_remark, is_report
 from trajectory_guard.core.steps import Certainty
 from trajectory_guard.core.text import clip_middle
 from trajectory_guard.core.tools import (
@@ -131,7 +131,7 @@ def _is_batch(seen: Observation) -> bool:
     if seen.writes and seen.alike_items:
         return seen.same_results.different < _EDITS  # edits of one file, and not one look at it
     if len(seen.same_results.tools) > 1:
-        return _checks_an_item(seen, text)
+        return _checks_an_item(seen, text) or _only_remarks(seen, text)
     if len(text) > _REPORT_CHARS or text.strip().count("\n") > _REPORT_LINES:
         if is_lookup(tool):
             return seen.alike_list and not acts_on_view(tool) and _reads_what_it_names(seen)
@@ -154,6 +154,18 @@ def _checks_an_item(seen: Observation, text: str) -> bool:
     if seen.made > 1 or "\n" in text or len(text) > _REPORT_CHARS or seen.same_results.different >= _EDITS:
         return False
     return not acts_on_view(seen.step.tool_name) and (any(map(is_path, seen.values)) or names_thing(seen))
+
+
+def _only_remarks(seen: Observation, text: str) -> bool:
+    """Whether a call that was not made before is answered with a sentence without figures, as any other is.
+
+    Several tools of one service say so of all that they did. A page that buttons do not move is shown by its fields.
+    """
+    if seen.made > 1 or not seen.values or seen.same_results.different >= _EDITS:
+        return False
+    if acts_on_view(seen.step.tool_name):
+        return is_remark(text)
+    return is_remark(" ".join(text.split())) or (text[:1] == "{" and len(text) <= _OBJECT_CHARS)
 
 
 def _reads_what_it_names(seen: Observation) -> bool:

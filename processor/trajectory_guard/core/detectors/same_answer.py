@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 
 from trajectory_guard.core.detectors.base import SERIES, TYPE_II, DetectionResult, Detector
 from trajectory_guard.core.detectors.insanity import Insanity, is_silent_command, is_value
+from trajectory_guard.core.fingerprints import object_in
 from trajectory_guard.core.http_requests import READING_METHODS, request_in
 from trajectory_guard.core.inquiry import FAR, names_thing, reads_tables
 from trajectory_guard.core.listings import hits_form
@@ -165,7 +166,12 @@ def _finds_nothing(seen: Observation) -> bool:
 
 def _rows_of(seen: Observation) -> int:
     """Number of different things that the result lists, which no acknowledgement of a write does."""
-    return len(set(hits_form(seen.step.result or "", seen.values).split("\n"))) if seen.listed else 0
+    text = seen.step.result or ""
+    if seen.listed:
+        return len(set(hits_form(text, seen.values).split("\n")))
+    lists = (value for value in object_in(text).values() if isinstance(value, list))
+    names = [{name for name in one if isinstance(name, str) and not holds_token(name)} for one in lists]
+    return max(map(len, names), default=0)  # beside the id of the request, and none of their own
 
 
 def _brings_token(seen: Observation) -> bool:
