@@ -55,6 +55,8 @@ SETS: Final = (
     "thirtysixth",
     "thirtyseventh",
     "thirtyeighth",
+    "thirtyninth",
+    "fortieth",
     "hosts",
     "attacked",
 )
