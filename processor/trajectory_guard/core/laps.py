@@ -113,42 +113,41 @@ def _says_little(seen: Observation) -> bool:
     return seen.outcome == SUCCESS and seen.signature is None and not seen.describes_state
 
 
-class Moves(NamedTuple):
+class Moves:
     """The newest steps that tell a round over many places from a lap in place.
 
     A robot advances from shelf to shelf, a guard turns from camera to camera: each lap is equal to the one before, and
     none is made in vain. So is a key that is pressed again while the display moves on. A call that names what it asks
     for, or a whole page as its result, says which place it is: there it counts whether that comes again.
 
-    Fields:
+    Attributes:
         moved: index of the newest action without arguments that only says that it was done, -1 before the first.
-        shown: of the newest call that returned more than that, and takes arguments or returned more than a value.
+        shown: of the newest call that returned more than that, and takes arguments or returned more than a value;
+            before anything has moved, of the newest call with arguments.
         changed: of the newest repeated call whose result is not that of the last time.
     """
 
-    moved: int = -1
-    shown: int = -1
-    changed: int = -1
+    __slots__ = ("changed", "moved", "shown")
 
-    def after(self, seen: Observation, previous: int) -> Moves:
-        """These steps once another one is made; what they say of it is set on ``seen``.
+    def __init__(self, moved: int = -1, shown: int = -1, changed: int = -1) -> None:
+        self.moved, self.shown, self.changed = moved, shown, changed
+
+    def update(self, seen: Observation, previous: int) -> None:
+        """Add a step; what the newest ones say of it is set on ``seen``.
 
         Parameters:
             previous: index of the newest equal call, -1 if there is none.
         """
         if seen.outcome != SUCCESS:
-            return self
+            return
         step, acts = seen.step, only_says_done(seen)
-        moves = Moves(
-            seen.index if acts and step.args == {} else self.moved,
-            seen.index if not acts and (step.args or not is_short(step.result or "")) else self.shown,
-            seen.index if seen.differs else self.changed,
-        )
-        if moves.shown < previous and not is_waiting(step.tool_name, step.args):
+        if acts and step.args == {}:
+            self.moved = seen.index
+        elif not acts and (step.args or not is_short(step.result or "")):
+            self.shown = seen.index
+        if seen.differs:
+            self.changed = seen.index
+        if self.shown < previous and not is_waiting(step.tool_name, step.args):
             leads_on = not seen.in_a_row or moves_cursor(step.tool_name, step.args)
-            seen.moves_on = leads_on and moves.moved >= previous
-            seen.has_effect = acts and moves.changed > previous
-        return moves
-
-
-NO_MOVES: Final = Moves()
+            seen.moves_on = leads_on and self.moved >= previous
+            seen.has_effect = acts and self.changed > previous

@@ -12,7 +12,7 @@ from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, call_
 from trajectory_guard.core.grids import NO_GRID, Count, Grid
 from trajectory_guard.core.history import WIDTH, History, Ring, UsageWindow
 from trajectory_guard.core.inquiry import Advance, Inquiry
-from trajectory_guard.core.laps import KNOWN_FROM, NO_MOVES, Moves, Walk
+from trajectory_guard.core.laps import KNOWN_FROM, Moves, Walk
 from trajectory_guard.core.listings import LINE_BYTES
 from trajectory_guard.core.observation import Observation, SameResultRun
 from trajectory_guard.core.plain import from_text, to_text
@@ -147,7 +147,7 @@ class Run:
         self.last_stated_wait = -1
         self.waits: tuple[int, ...] = ()
         self.last_timed = -1
-        self.moves = NO_MOVES
+        self.moves = Moves()
         self.count = Count()
         self.last_work = self.last_act = self.last_record = -1
         self.entries = 0
@@ -229,7 +229,11 @@ class Run:
         Parameters:
             previous: index of the newest equal call, -1 if there is none.
         """
-        self.moves = self.moves.after(seen, previous)
+        moves = self.moves
+        if seen.step.args and not seen.differs and moves.moved < 0 > moves.changed:
+            moves.shown = seen.index  # as mostly; the first calls with arguments may be actions, which shortens no lap
+        else:
+            moves.update(seen, previous)
         self.walk = walk = self.walk.after(seen, breaks=self.boundary == seen.index)
         if walk.verified >= KNOWN_FROM:
             seen.progress = False
@@ -386,7 +390,7 @@ class Run:
             **({"count": list(self.count)} if self.count.total else {}),
             "walk": [to_text(self.walk.steps), to_text(self.walk.results), *self.walk[2:]],
             "waits": list(self.waits),
-            "moves": list(self.moves),
+            "moves": [self.moves.moved, self.moves.shown, self.moves.changed],
             **({"touched": list(self.touched)} if self.touched else {}),
             "written": list(self.written),
             "repeat_streak": list(self.repeat_streak),
