@@ -136,6 +136,21 @@ def test_a_figure_that_counts_the_tries_is_none() -> None:
     assert findings(steps)
 
 
+# Found: a figure that goes one way, in a row below one that varies, was compared with that as well.
+@pytest.mark.parametrize("answer", ["({0}, {1})", "beam {0}\nbeam {1}", '{{"rows": [{{"n": {0}}}, {{"n": {1}}}]}}'])
+def test_a_figure_is_compared_with_that_of_its_own_row(answer: str) -> None:
+    noise = Random(5)
+    steps = [
+        record(
+            "tune",
+            {"knob": FLAGS[at * 7 % 4], "to": FLAGS[at % 3]},
+            f"Deviations of the beams: {answer.format(round(noise.uniform(3, 900), 2), 500 + 3 * at)}",
+        )
+        for at in range(30)
+    ]
+    assert findings(steps) == []
+
+
 def test_a_place_that_is_walked_to_by_one_is_progress() -> None:
     x = y = 0
     steps = []

@@ -82,8 +82,8 @@ def times_in(result: str) -> list[float]:
 
     >>> times_in("p95 540 ms, limit 0.4s, 1m 30s in all"), times_in('{"latency_ms": 540, "rows": 7}')
     ([0.54, 0.4, 90.0], [0.54])
-    >>> times_in("copied at 20 MB/s")
-    [5e-08]
+    >>> times_in("copied at 20 MB/s"), times_in('{"message_id": 77, "attempts": 2, "pid": 4711}')
+    ([5e-08], [])
     """
     found: list[float] = []
     for match in _TIME.finditer(result[:MAX_FIGURE_CHARS]):
@@ -103,7 +103,7 @@ def times_in(result: str) -> list[float]:
 def _of_member(match: re.Match[str]) -> list[float]:
     """The duration, seconds, that a member of a JSON object states; none if it has no name of one, or is a date."""
     number = float(match["number"])
-    if number >= _MAX_AGE or not is_volatile_key(match["key"]):
+    if number >= _MAX_AGE or not is_volatile_key(match["key"]) or _COUNTS.search(match["key"]) is not None:
         return []
     return [number / 1_000 if _MILLISECONDS.search(match["key"]) else number]
 
@@ -161,6 +161,12 @@ _TIME: Final = re.compile(
 )
 _TIME_PARTS: Final = re.compile(r"(?<!\d)(\d{1,15}(?:[.,]\d{1,15})?) ?([^\W\d_]+)")
 _RATE_PARTS: Final = re.compile(r"(?<!\d)(\d{1,15}(?:[.,]\d{1,15})?) ?([kKMGT]?)")
+_COUNTS: Final = re.compile(
+    r"(?:id|ref|seq|sequence|attempts?|try|tries|retry|retries|restarts?|number|num|no|count|version|generation|rss|random"
+    r"|nonce|etag|token|limit|remaining|used|request|trace|span|session|correlation)\Z",
+    re.IGNORECASE,
+)
+"""Ends of names whose numbers change from call to call as well, and are no durations."""
 _MILLISECONDS: Final = re.compile(r"(?:ms|millis|milliseconds|мс|мсек|毫秒|ミリ秒|밀리초)\Z", re.IGNORECASE)
 _UNITS: Final = tuple(
     (re.compile(pattern), seconds)

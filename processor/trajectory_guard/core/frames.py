@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from trajectory_guard.core.masking import is_volatile_key
 from trajectory_guard.core.similarity.keys import names_exchange
+from trajectory_guard.core.wrappers import EXIT_KEYS
 
 _MAX_CHARS: Final = 8_192
 _MAX_DEPTH: Final = 4
@@ -34,7 +35,7 @@ _WELL: Final = frozenset(
     ("0", "200", "ok", "success", "succeeded", "successful", "true", "completed", "done", "none", "null")
 )
 _OF_FAILURE: Final = re.compile(r"(?:is_?)?(?:error|failed|truncated)s?", re.IGNORECASE)
-_STATUS: Final = re.compile(r"(?:exit|return)[_ -]?(?:code|status)|status[_ -]?code", re.IGNORECASE)
+_STATUS_KEYS: Final = EXIT_KEYS | {"statuscode", "status_code", "status-code", "status code"}
 _NOT: Final = frozenset(("", "0", "false", "no", "none", "null", "[]"))
 
 
@@ -111,7 +112,7 @@ def _in_element(text: str, tool: str) -> str:
         if rest.find(f"<{tag[1]}", tag.end(), at) >= 0:  # one of the same name within it
             at = rest.rfind(end)
         part = Field(tag[1], rest[tag.end() : at])
-        if _STATUS.fullmatch(part.name) is not None and not part.says_nothing(tool):
+        if part.name.lower() in _STATUS_KEYS and not part.says_nothing(tool):
             return text  # of a failure: with what is beside it, it says which
         if not part.says_nothing(tool):
             said.append(part)

@@ -1,8 +1,7 @@
-"""Laps that are longer than the memory of calls, and laps over many places that no call names.
+"""Laps that are longer than the memory of calls: a walk of seven to 256 calls that comes round again and again.
 
-A walk of seven to 256 calls comes round again and again: an agent whose context is cleared, or that plans anew, reads
-its forty files once more, in the same order and with the same contents. The history of a run holds 32 steps and sees
-forty new calls in each lap.
+An agent whose context is cleared, or that plans anew, reads its forty files once more, in the same order and with the
+same contents. The history of a run holds 32 steps and sees forty new calls in each lap.
 """
 
 from __future__ import annotations
@@ -11,13 +10,11 @@ from struct import pack
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from trajectory_guard.core.detectors.insanity import only_says_done
 from trajectory_guard.core.masking import mask_noise
 from trajectory_guard.core.observation import LONG_PAUSE_S, Observation
-from trajectory_guard.core.result_text import is_short
 from trajectory_guard.core.steps import SUCCESS
 from trajectory_guard.core.text import both_ends
-from trajectory_guard.core.tools import is_handoff, is_thinking, is_waiting, moves_cursor
+from trajectory_guard.core.tools import is_handoff, is_thinking
 
 KEPT: Final = 256
 """Steps that are remembered: the longest lap."""
@@ -111,43 +108,3 @@ def _lag(steps: bytes, symbol: bytes, lag: int) -> int:
 def _says_little(seen: Observation) -> bool:
     """Whether a step succeeded with an acknowledgement or a value."""
     return seen.outcome == SUCCESS and seen.signature is None and not seen.describes_state
-
-
-class Moves:
-    """The newest steps that tell a round over many places from a lap in place.
-
-    A robot advances from shelf to shelf, a guard turns from camera to camera: each lap is equal to the one before, and
-    none is made in vain. So is a key that is pressed again while the display moves on. A call that names what it asks
-    for, or a whole page as its result, says which place it is: there it counts whether that comes again.
-
-    Attributes:
-        moved: index of the newest action without arguments that only says that it was done, -1 before the first.
-        shown: of the newest call that returned more than that, and takes arguments or returned more than a value;
-            before anything has moved, of the newest call with arguments.
-        changed: of the newest repeated call whose result is not that of the last time.
-    """
-
-    __slots__ = ("changed", "moved", "shown")
-
-    def __init__(self, moved: int = -1, shown: int = -1, changed: int = -1) -> None:
-        self.moved, self.shown, self.changed = moved, shown, changed
-
-    def update(self, seen: Observation, previous: int) -> None:
-        """Add a step; what the newest ones say of it is set on ``seen``.
-
-        Parameters:
-            previous: index of the newest equal call, -1 if there is none.
-        """
-        if seen.outcome != SUCCESS:
-            return
-        step, acts = seen.step, only_says_done(seen)
-        if acts and step.args == {}:
-            self.moved = seen.index
-        elif not acts and (step.args or not is_short(step.result or "")):
-            self.shown = seen.index
-        if seen.differs:
-            self.changed = seen.index
-        if self.shown < previous and not is_waiting(step.tool_name, step.args):
-            leads_on = not seen.in_a_row or moves_cursor(step.tool_name, step.args)
-            seen.moves_on = leads_on and self.moved >= previous
-            seen.has_effect = acts and self.changed > previous

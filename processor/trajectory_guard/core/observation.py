@@ -310,7 +310,7 @@ class Observation:
     entered_since_repeat = False
     # Reader.read
     may_be_meant = False
-    # Moves.update
+    # Run.follow
     moves_on = False
     has_effect = False
     # weigh, without progress: also ``certainty``

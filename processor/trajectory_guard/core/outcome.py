@@ -22,6 +22,7 @@ from trajectory_guard.core.masking import is_volatile_key, mask_text
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, NOT_RUN, SUCCESS, Outcome
 from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.wordlists import may_hold
+from trajectory_guard.core.wrappers import EXIT_KEYS
 
 _READ_CHARS: Final = 400
 
@@ -61,8 +62,7 @@ _VERDICT: Final = re.compile(
 )
 SUCCEEDED: Final = frozenset(("success", "succeeded", "ok"))
 FAILED_KEYS: Final = frozenset(("iserror", "is_error"))
-_EXIT_KEYS: Final = frozenset(("exitcode", "exit_code", "returncode", "return_code", "exitstatus", "exit_status"))
-_MAY_STATE: Final = ("false", "true", 'status":', 'status" :', '"errors"', *sorted(_EXIT_KEYS | STATUS_KEYS))
+_MAY_STATE: Final = ("false", "true", 'status":', 'status" :', '"errors"', *sorted(EXIT_KEYS | STATUS_KEYS))
 """An object in ASCII that states a failure holds one of them."""
 _STATING: Final = ("false", "true", "status", "code", '"errors"')  # each of those holds one of these few
 
@@ -108,7 +108,7 @@ def _says_failed(key: str, item: Any) -> bool:
     number = int(item) if isinstance(item, str) and _INTEGER.fullmatch(item) else item
     if not isinstance(number, int):
         return False
-    return (key in _EXIT_KEYS and number != 0) or (key in STATUS_KEYS and number in FAILURES)
+    return (key in EXIT_KEYS and number != 0) or (key in STATUS_KEYS and number in FAILURES)
 
 
 _INTEGER: Final = re.compile(r"-?\d{1,9}", re.ASCII)
@@ -236,7 +236,7 @@ def _is_aside(key: str, item: Any) -> bool:
     return key in SUCCEEDED if item is True else is_volatile_key(key)
 
 
-_NO_COUNTS: Final = _COMPLAINTS | _EXIT_KEYS | {"code", "rc", "status"}
+_NO_COUNTS: Final = _COMPLAINTS | EXIT_KEYS | {"code", "rc", "status"}
 _NO_ROWS: Final = r"\n\s{0,9}\(0 rows?\)"
 _RULED: Final = r"(?=[^\n]{0,300}[|+])(?=[^\n]{0,300}-)[|+:= -]{3,300}"
 _TABLE_WITHOUT_ROWS: Final = re.compile(

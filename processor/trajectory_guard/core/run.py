@@ -7,19 +7,20 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from trajectory_guard.core.detectors.base import Detector
+from trajectory_guard.core.detectors.insanity import only_says_done
 from trajectory_guard.core.envelope import NO_PAGE, Page
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, call_symbol, checksum
 from trajectory_guard.core.grids import NO_GRID, Count, Grid
 from trajectory_guard.core.history import WIDTH, History, Ring, UsageWindow
 from trajectory_guard.core.inquiry import Advance, Inquiry
-from trajectory_guard.core.laps import KNOWN_FROM, Moves, Walk
+from trajectory_guard.core.laps import KNOWN_FROM, Walk
 from trajectory_guard.core.listings import LINE_BYTES
 from trajectory_guard.core.observation import Observation, SameResultRun
 from trajectory_guard.core.plain import from_text, to_text
 from trajectory_guard.core.policy import Ladder, RunScore
-from trajectory_guard.core.result_text import carries_content
-from trajectory_guard.core.steps import StepRecord
-from trajectory_guard.core.tools import enters_text, is_path
+from trajectory_guard.core.result_text import carries_content, is_short
+from trajectory_guard.core.steps import SUCCESS, StepRecord
+from trajectory_guard.core.tools import enters_text, is_path, is_waiting, moves_cursor
 
 MAX_AGENTS: Final = 8
 NO_FAILURE: Final = -1
@@ -49,6 +50,10 @@ class Run:
             since the last known call.
         last_touched: of the newest one that acted on a file or folder that no act had named before; touched: checksums
             of the newest 24 of these.
+        last_moved: of the newest action without arguments that only says that it was done; last_shown: of the newest
+            call that returned more than that, and takes arguments or returned more than a value (of any with arguments
+            before something has moved); last_changed: of the newest repeated call whose result is not that of the last
+            time. They tell a round over many places from a lap in place (``_note_move``).
         last_timed: index of the newest answer that equals an earlier one but for a duration, -1 before the first.
         count: what the model counts aloud.
         last_waiting: index of the newest step that could only prove waiting, -1 before the first; last_stated_wait: of
@@ -73,8 +78,7 @@ class Run:
         trace_id: trace of the newest step; boundary: index of the first step after the last uncertain boundary.
         episode_start_s: start in seconds of the step with which the episode began.
         same_results: the current series of steps with one and the same result.
-        walk: the steps that describe something, far beyond the history, and how they follow an earlier lap; moves: what
-            tells a round over many places from a lap in place.
+        walk: the steps that describe something, far beyond the history, and how they follow an earlier lap.
         inquiry: the current series of unproductive calls of one tool; advance: how far it has gone on; grid: how its
             arguments are combined.
         score, ladder: the loop score, and the position on the escalation ladder.
@@ -106,17 +110,19 @@ class Run:
         "label",
         "ladder",
         "last_act",
+        "last_changed",
         "last_end",
+        "last_moved",
         "last_new_call",
         "last_progress",
         "last_record",
+        "last_shown",
         "last_stated_wait",
         "last_timed",
         "last_touched",
         "last_waiting",
         "last_work",
         "lines",
-        "moves",
         "old_states_in_a_row",
         "page",
         "pause_s",
@@ -147,7 +153,7 @@ class Run:
         self.last_stated_wait = -1
         self.waits: tuple[int, ...] = ()
         self.last_timed = -1
-        self.moves = Moves()
+        self.last_moved = self.last_shown = self.last_changed = -1
         self.count = Count()
         self.last_work = self.last_act = self.last_record = -1
         self.entries = 0
@@ -229,16 +235,34 @@ class Run:
         Parameters:
             previous: index of the newest equal call, -1 if there is none.
         """
-        moves = self.moves
-        if seen.step.args and not seen.differs and moves.moved < 0 > moves.changed:
-            moves.shown = seen.index  # as mostly; the first calls with arguments may be actions, which shortens no lap
-        else:
-            moves.update(seen, previous)
+        if seen.step.args and not seen.differs and self.last_moved < 0 > self.last_changed:
+            self.last_shown = seen.index  # as mostly
+        elif seen.outcome == SUCCESS:
+            self._note_move(seen, previous)
         self.walk = walk = self.walk.after(seen, breaks=self.boundary == seen.index)
         if walk.verified >= KNOWN_FROM:
             seen.progress = False
         if walk.is_lap:
             seen.lap, seen.lapped = walk.lag, walk.verified
+
+    def _note_move(self, seen: Observation, previous: int) -> None:
+        """Note whether an action may have led on, or had an effect, since the newest equal call.
+
+        A robot advances from shelf to shelf, a guard turns from camera to camera: each lap is equal to the one before,
+        and none is made in vain. So is a key that is pressed again while the display moves on. A call that names what
+        it asks for, or a whole page as its result, says which place it is: there it counts whether that comes again.
+        """
+        step, acts = seen.step, only_says_done(seen)
+        if acts and step.args == {}:
+            self.last_moved = seen.index
+        elif not acts and (step.args or not is_short(step.result or "")):
+            self.last_shown = seen.index
+        if seen.differs:
+            self.last_changed = seen.index
+        if self.last_shown < previous and not is_waiting(step.tool_name, step.args):
+            leads_on = not seen.in_a_row or moves_cursor(step.tool_name, step.args)
+            seen.moves_on = leads_on and self.last_moved >= previous
+            seen.has_effect = acts and self.last_changed > previous
 
     # --- changing --------------------------------------------------------------------------------------------
 
@@ -390,7 +414,6 @@ class Run:
             **({"count": list(self.count)} if self.count.total else {}),
             "walk": [to_text(self.walk.steps), to_text(self.walk.results), *self.walk[2:]],
             "waits": list(self.waits),
-            "moves": [self.moves.moved, self.moves.shown, self.moves.changed],
             **({"touched": list(self.touched)} if self.touched else {}),
             "written": list(self.written),
             "repeat_streak": list(self.repeat_streak),
@@ -424,7 +447,6 @@ class Run:
             symbol, names = plain["page"]
             run.page = Page(bytes.fromhex(symbol), tuple(names))
         run.waits, run.written = tuple(plain["waits"]), tuple(plain["written"])
-        run.moves = Moves(*plain["moves"])
         run.touched = tuple(plain.get("touched", ()))
         run.batch_end = float("-inf") if plain["batch_end"] is None else plain["batch_end"]
         run.same_results = SameResultRun.from_plain(plain["same_results"])
@@ -448,9 +470,9 @@ _MAX_PLACES: Final = 4
 _KEPT_PLACES: Final = 24
 _PLAIN: Final = (
     "label", "index", "last_progress", "last_new_call", "last_stated_wait", "last_waiting", "last_timed", "last_work",
-    "last_act", "last_record", "last_touched", "entries", "old_states_in_a_row", "failure", "dismissed", "pause_s",
-    "batch_label", "first_superstep", "last_end", "rhythm_s", "trace_id", "boundary", "episode_start_s", "gated",
-    "stoppable",
+    "last_act", "last_changed", "last_moved", "last_record", "last_shown", "last_touched", "entries",
+    "old_states_in_a_row", "failure", "dismissed", "pause_s", "batch_label", "first_superstep", "last_end", "rhythm_s",
+    "trace_id", "boundary", "episode_start_s", "gated", "stoppable",
 )  # fmt: skip
 """The fields that are saved as they are."""
 

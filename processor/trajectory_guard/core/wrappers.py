@@ -30,11 +30,17 @@ def unwrapped(result: str, args: Any) -> str:
     return content_of(without_exchange(output_of(result), args))
 
 
+EXIT_KEYS: Final = frozenset(
+    f"{kind}{gap}{what}" for kind in ("exit", "return") for gap in ("", "_", "-", " ") for what in ("code", "status")
+)
+"""Names of the exit status of a command, in lower case."""
+EXIT_STATUS: Final = "|".join(sorted(EXIT_KEYS))
+"""The same, to be part of a pattern."""
 _STREAM: Final = re.compile(r'"(?:stdout|output)"')
 _HEAD_CHARS: Final = 256
 _STREAMS: Final = (("stdout", "stderr"), ("output", "error"), ("output", "stderr"))
 _OF_COMMAND: Final = re.compile(
-    r"exit_?(?:code|status)|return_?code|code|status|success|ok|error|signal|pid|cmd|command|cwd|shell"
+    rf"{EXIT_STATUS}|code|status|success|ok|error|signal|pid|cmd|command|cwd|shell"
     r"|user|host(?:name)?|truncated|timed_?out|interrupted|is_?image|no_?output_?expected|wall_?time(?:_\w{1,12})?",
     re.IGNORECASE,
 )
@@ -70,9 +76,7 @@ def output_of(result: str) -> str:
     return "\n".join([one for one in streams if one])
 
 
-_ENDED: Final = re.compile(
-    r"exit_?(?:code|status)|return_?code|code|status|error|signal|timed_?out|interrupted", re.IGNORECASE
-)
+_ENDED: Final = re.compile(rf"{EXIT_STATUS}|code|status|error|signal|timed_?out|interrupted", re.IGNORECASE)
 
 _EXCHANGE_MEMBER: Final = re.compile(
     r'"(?:(?:x[_-])?(?:amzn[_-])?(?:request|trace|correlation)[_-]?id|disclaimer|copyright|powered_?by)"\s{0,4}:',
@@ -154,7 +158,7 @@ def content_of(result: str) -> str:
         return result
     for key, item in others:
         if isinstance(item, dict) and any(
-            _EXIT.fullmatch(name) and code not in _GOES_WELL for name, code in item.items()
+            name.lower() in EXIT_KEYS and code not in _GOES_WELL for name, code in item.items()
         ):
             return result
         failed = key.lower().replace("_", "") == "iserror"
@@ -170,7 +174,6 @@ def content_of(result: str) -> str:
     return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
 
 
-_EXIT: Final = re.compile(r"(?:exit|return)_?(?:code|status)", re.IGNORECASE)
 _CONTENT: Final = re.compile(r'"(?:data|results?|response|payload|value|content|output|stdout)"\s{0,4}:')
 _NOTHING: Final[tuple[Any, ...]] = (None, "", [], {}, False)
 

@@ -114,7 +114,8 @@ class Standstill(Detector):
 
     A word or a figure is new if no call of the tool held it before, in whatever combination; an answer, if the tool has
     not said one of its sentences before, figures, ids and the words of the request aside, or if a figure in one of them
-    goes one way from time to time. One that goes up by one each time, as the number of a try, does not. Of the fourteen
+    (in this row, if several say the same) goes one way from time to time. One that goes up by one each time, as the
+    number of a try, does not. Of the fourteen
     turns one may ask, and one may say, something new. Nine of twelve turns are enough whose whole answers came before,
     with all their figures. Three of the calls have to be repeats. Thoughts do not count, and acknowledgements and
     values only if their call asks something new; hand-overs have rules of their own. Where three of the turns wait,
@@ -250,7 +251,7 @@ class Standstill(Detector):
 
     def _says_anything_new(self, masked: str, tool: int) -> bool:
         """Whether an answer holds a new sentence, or a figure that moves on; both are remembered."""
-        keys, moved = [], False
+        keys, moved, places = [], False, dict[int, int]()
         for part in _SENTENCE.split(masked)[:_MAX_SENTENCES]:
             figures = _FIGURE.findall(part)
             words = _LETTERS.findall(_MASKED.sub("#", part) if figures or "<" in part else part)
@@ -261,7 +262,10 @@ class Standstill(Detector):
             if len(said) >= _MIN_LETTERS:
                 keys.append(key & 0xFFFF)
             if figures:
-                moved |= self._moves(key, tuple([float(one.replace(",", ".")) for one in figures[:_MAX_FIGURES]]))
+                place = places[key] = places.get(key, -1) + 1  # rows of a table say the same of other things
+                moved |= self._moves(
+                    key + place, tuple([float(one.replace(",", ".")) for one in figures[:_MAX_FIGURES]])
+                )
         known = set(_numbers(self.sentences))
         new = [one for one in dict.fromkeys(keys) if one not in known]
         self.sentences = _with_new(self.sentences, new, _KEPT_SENTENCES)
