@@ -5,8 +5,10 @@ And graph runs side by side in one trace, whose spans do not tell which run they
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Final
 
 from trajectory_guard.core.calls import call_key
@@ -15,12 +17,33 @@ from trajectory_guard.core.tracking.scope import ASKED, label_of
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.entries import MAX_READ, BegunAnew, Entry, GateRun, ReadCall
 from trajectory_guard.entry_table import EntryTable
+from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.locks import looks_again
 from trajectory_guard.quality.board import clear_flags
 
 _MAX_REQUESTS: Final = 4_096
 _MAX_TRACES: Final = 1_024
 _MAX_NESTED: Final = 4_096
+
+
+_DECIDING: Final = 64
+_DECIDING_S: Final = 0.5
+
+
+class _OneAtATime:
+    """A context in which no other thread decides on a trajectory; it waits for ``_DECIDING_S`` at most."""
+
+    __slots__ = ("_lock", "_taken")
+
+    def __init__(self, lock: threading.RLock) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        self._taken = self._lock.acquire(timeout=_DECIDING_S)
+
+    def __exit__(self, *_: object) -> None:
+        if self._taken:
+            self._lock.release()
 
 
 class Branches:
@@ -40,6 +63,18 @@ class Branches:
         self.requests: BoundedTable[tuple[str, bytes], str] = BoundedTable(_MAX_REQUESTS)
         self.read_below: BoundedTable[tuple[str, str], deque[ReadCall]] = BoundedTable(_MAX_NESTED)
         self.entered_below: BoundedTable[tuple[str, str], tuple[str, str]] = BoundedTable(_MAX_NESTED)
+        now_and_after_fork(self._renew_locks)
+
+    def _renew_locks(self) -> None:
+        self._deciding = [threading.RLock() for _ in range(_DECIDING)]
+
+    def deciding(self, trajectory_id: str) -> AbstractContextManager[None]:
+        """A context for a gate that goes back to its checkpoint and decides there: other threads wait for their turn.
+
+        Graph runs of one thread id that keep nothing between them take the board back and forth. A decision has to see
+        the past of its own run.
+        """
+        return _OneAtATime(self._deciding[hash(trajectory_id) % _DECIDING])
 
     def last_read(self, trajectory_id: str) -> ReadCall | None:
         """The newest call that a gate has read from the messages of the agent at the top; None before the first."""

@@ -157,3 +157,14 @@ def test_a_key_that_is_pressed_again_while_the_display_moves_on_is_left_alone() 
         for degrees in range(28 - room % 3, 20, -1):
             calls += [("press", {"key": "TEMP_DOWN"}, "ok"), ("display", {}, f"{degrees}°C")]
     assert stopped(evaluate(steps(calls))) is None
+
+
+@pytest.mark.parametrize("entries", [3, 4, 5, 7])
+@pytest.mark.parametrize("arguments", [{}, {"key": "DOWN"}], ids=["none", "a key"])
+def test_a_menu_that_goes_round_is_not_turned_for_ever(arguments: dict[str, str], entries: int) -> None:
+    names = ("Radio", "Clock", "Summer", "Winter", "Timer", "Sound", "Help")[:entries]
+    lap = [call for name in names for call in (("press", arguments, "ok"), ("display", {}, name))]
+    verdicts = evaluate(steps(lap * 40))
+    assert (at := nudged(verdicts)) is not None
+    assert at < 100
+    assert stopped(verdicts) is not None

@@ -61,7 +61,7 @@ STOPPED = {
     "hosts": {
         "draw/pixel-grid", "draw/turtle-star", "ui/press-keys-sentence", "form/untick-unnamed-users",
         "form/untick-playwright", "game/snake-score-only", "game/maze-exits-only", "game/attack-potion",
-        "game/blackjack", "game/blackjack-balance", "game/farm", "game/farm-days",
+        "game/rock-paper-scissors", "game/blackjack", "game/blackjack-balance", "game/farm", "game/farm-days",
         "game/mine", "bulk/moderate-next-anonymous", "bulk/queue-no-numbers", "bulk/migrate-next",
         "bulk/migrate-next-seconds", "bulk/images-without-text", "sweep/calendar-no-slots", "sweep/logs-epoch-hours",
         "sweep/logs-days", "sweep/pods-events-namespaces", "sweep/domains-taken",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -161,6 +162,55 @@ def test_runs_of_one_thread_that_overlap_do_not_hear_each_other(kind: str, numbe
         runs = list(pool.map(run, range(len(asked))))
 
     assert runs == [EXPECTED[how] for how in asked]
+
+
+# Found: two runs with the same message went back to their own past one after the other, and then decided on both.
+@pytest.mark.parametrize("kind", ["graph", "agent"])
+def test_parallel_runs_of_one_thread_and_one_message_do_not_hear_each_other(kind: str) -> None:
+    """LangGraph writes the id of a message into the message itself: all runs that are given it are in one user turn."""
+
+    def policy(messages: Any, turn: int) -> AIMessage:
+        said: AIMessage = works(6)(messages, turn)
+        return said.model_copy(update={"tool_calls": [{**one, "id": uuid.uuid4().hex} for one in said.tool_calls]})
+
+    board, asked = new_board(), HumanMessage("What is due?")
+    if kind == "graph":
+        graph: Any = apply_guard(agent_builder(policy), board=board).compile()
+    else:
+        guard = TrajectoryGuardMiddleware(board=board)
+        graph = create_agent(ScriptedChatModel(policy=policy), [search, lookup], middleware=[guard])
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            runs = list(pool.map(lambda _: graph.invoke({"messages": [asked]}, thread())["messages"], range(32)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert {outline(run) for run in runs} == {WORKING}
+
+
+def test_one_thread_at_a_time_decides_on_a_trajectory_and_none_waits_for_ever() -> None:
+    branches, order = new_board().branches, list[str]()
+    entered, left = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with branches.deciding("thread"), branches.deciding("thread"):  # a finalizer may come in between
+            entered.set()
+            left.wait(0.1)
+            order.append("first")
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(first)
+        assert entered.wait(30)
+        with branches.deciding("thread"):
+            order.append("second")
+        done.result(30)
+        entered.clear()
+        stuck = pool.submit(lambda: branches.deciding("thread").__enter__())  # and never leaves
+        stuck.result(30)
+        with branches.deciding("thread"):
+            order.append("third")
+    assert order == ["first", "second", "third"]
 
 
 def test_two_runs_without_thread_id_start_from_nothing() -> None:

@@ -235,15 +235,15 @@ class Run:
         Parameters:
             previous: index of the newest equal call, -1 if there is none.
         """
-        if seen.step.args and not seen.differs and self.last_moved < 0 > self.last_changed:
-            self.last_shown = seen.index  # as mostly
-        elif seen.outcome == SUCCESS:
-            self._note_move(seen, previous)
         self.walk = walk = self.walk.after(seen, breaks=self.boundary == seen.index)
         if walk.verified >= KNOWN_FROM:
             seen.progress = False
         if walk.is_lap:
             seen.lap, seen.lapped = walk.lag, walk.verified
+        if seen.step.args and not seen.differs and self.last_moved < 0 > self.last_changed:
+            self.last_shown = seen.index  # as mostly
+        elif seen.outcome == SUCCESS:
+            self._note_move(seen, previous)
 
     def _note_move(self, seen: Observation, previous: int) -> None:
         """Note whether an action may have led on, or had an effect, since the newest equal call.
@@ -259,10 +259,13 @@ class Run:
             self.last_shown = seen.index
         if seen.differs:
             self.last_changed = seen.index
-        if self.last_shown < previous and not is_waiting(step.tool_name, step.args):
+        ends = seen.index - self.last_progress < _LONGEST_ROUND
+        if ends and self.last_shown < previous and not is_waiting(step.tool_name, step.args):
             leads_on = not seen.in_a_row or moves_cursor(step.tool_name, step.args)
-            seen.moves_on = leads_on and self.last_moved >= previous
-            seen.has_effect = acts and self.last_changed > previous
+            laps = _LAPS_IN_PLACE * self.walk.lag
+            returns = 0 < laps <= self.walk.verified and seen.index - self.last_changed <= laps
+            seen.moves_on = leads_on and self.last_moved >= previous and not returns
+            seen.has_effect = acts and self.last_changed > previous and not returns
 
     # --- changing --------------------------------------------------------------------------------------------
 
@@ -468,6 +471,10 @@ _ENTRIES: Final = 2
 _LOOKS_BEHIND_RECORD: Final = 6
 _MAX_PLACES: Final = 4
 _KEPT_PLACES: Final = 24
+_LAPS_IN_PLACE: Final = 3
+"""Laps with looks that change, and each time in the same way, which are made in place."""
+_LONGEST_ROUND: Final = 192
+"""Steps over places, nothing new at any of them: what goes on for longer is taken for a lap in place after all."""
 _PLAIN: Final = (
     "label", "index", "last_progress", "last_new_call", "last_stated_wait", "last_waiting", "last_timed", "last_work",
     "last_act", "last_changed", "last_moved", "last_record", "last_shown", "last_touched", "entries",

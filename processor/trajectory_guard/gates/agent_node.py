@@ -176,12 +176,13 @@ class GuardedAgent(Runnable[Any, Any]):
         decision = self._open.find(config)
         if decision is not None:
             return messages, decision
-        self._gate.follow_branch(messages, _status_in(config), config)
-        if not self._gate.has_to_decide(messages, config) or (self._entered_guarded and _is_entry(config)):
-            return None
-        decision = self._open.find_left(config, messages)
-        if decision is None:
-            decision = self._gate.decide(messages, _status_in(config), config, input)
+        with self._gate.deciding(config):
+            self._gate.follow_branch(messages, _status_in(config), config)
+            if not self._gate.has_to_decide(messages, config) or (self._entered_guarded and _is_entry(config)):
+                return None
+            decision = self._open.find_left(config, messages)
+            if decision is None:
+                decision = self._gate.decide(messages, _status_in(config), config, input)
         self._open.keep(config, decision, messages)
         return messages, decision
 

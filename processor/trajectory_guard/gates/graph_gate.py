@@ -6,6 +6,7 @@ import contextvars
 import copy
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -187,6 +188,16 @@ class GraphGate:
             turn = turn_of(as_begun(self.gate.board, thread_id, messages)) if begins else None
             if turn is not None:
                 self.gate.board.branches.note_turn(thread_id, turn)
+
+    def deciding(self, config: Mapping[str, Any]) -> AbstractContextManager[None]:
+        """A context for ``follow_branch`` and ``decide``: no other run of the thread comes between the two.
+
+        A gate that asks a collector, or reads a ledger, holds nobody up meanwhile.
+        """
+        thread_id = thread_id_of(config)
+        if thread_id is None or self.gate.does_io:
+            return nullcontext()
+        return self.gate.board.branches.deciding(thread_id)
 
     def requested(self, messages: Sequence[Any], written: Sequence[Any], config: Mapping[str, Any]) -> None:
         """Remember the calls that the agent at the top has requested at the start of a turn.

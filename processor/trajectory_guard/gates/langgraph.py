@@ -161,8 +161,9 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
         self._check_targets(config)
         messages = get(state, gate.messages_key) or []
         try:
-            gate.follow_branch(messages, get(state, "loop_status"), config)
-            decision = gate.decide(messages, get(state, "loop_status"), config, state)
+            with gate.deciding(config):
+                gate.follow_branch(messages, get(state, "loop_status"), config)
+                decision = gate.decide(messages, get(state, "loop_status"), config, state)
             return self._command(gate.act(decision, config), messages, config)
         except INTENDED:
             raise

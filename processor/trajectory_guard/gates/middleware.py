@@ -240,12 +240,13 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         messages = request.state.get("messages") or []
         state: Mapping[str, Any] = request.state
         status = whole_status(state)
-        self._gate.follow_branch(messages, status, config)
-        if not self._gate.has_to_decide(messages, config):
-            return None
-        decision = self._open.find_left(config, messages)
-        if decision is None:
-            decision = self._gate.decide(messages, status, config, state)
+        with self._gate.deciding(config):
+            self._gate.follow_branch(messages, status, config)
+            if not self._gate.has_to_decide(messages, config):
+                return None
+            decision = self._open.find_left(config, messages)
+            if decision is None:
+                decision = self._gate.decide(messages, status, config, state)
         self._open.keep(config, decision, messages)
         return decision
 
