@@ -29,8 +29,8 @@ _MAX_NESTED: Final = 4_096
 _DECIDING: Final = 64
 """Locks, each for the trajectories whose names have one remainder."""
 _DECIDING_S: Final = 0.5
-"""A decision takes a few milliseconds. Where it takes longer, as in a function of the application that waits for another
-thread, the next one goes on without its turn rather than wait for ever."""
+"""A decision takes a few milliseconds. Where one takes longer, as in a function of the application that waits for
+another thread, the next goes on without its turn rather than wait for ever."""
 
 
 class _OneAtATime:
