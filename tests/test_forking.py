@@ -81,7 +81,7 @@ def test_what_is_called_after_a_fork_is_not_kept_alive() -> None:
     others = weakref.WeakSet(forking._owners)  # of other tests, some of which may go at any time
     board = FlagBoard(GuardConfig())
     ours = [weakref.ref(owner) for owner in list(forking._owners) if owner not in others]
-    assert len(ours) == len(("the board", "its prices"))
+    assert len(ours) == len(("the board", "its prices", "its branches"))
     del board
     gc.collect()
     assert [owner() for owner in ours] == [None, None]
