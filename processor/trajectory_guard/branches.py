@@ -108,8 +108,10 @@ class Branches:
     @looks_again
     def note_turn(self, trajectory_id: str, turn: str) -> None:
         """Remember the user turn that begins at the top, before anything happens in it."""
-        with (entry := self._table.entry(trajectory_id)).lock:
-            entry.note_turn(turn)
+        entry = self._table.find(trajectory_id)
+        if entry is not None:
+            with entry.lock:
+                entry.note_turn(turn)
 
     def run_of(self, trajectory_id: str, instance: str) -> str:
         """Label of the current run of an agent instance, as last reported by a gate."""

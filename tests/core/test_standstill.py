@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -115,40 +115,26 @@ def test_a_sentence_that_was_not_said_before_is_new() -> None:
     assert findings(steps) == []
 
 
+def tuned(answer: Callable[[int], str]) -> list[Any]:
+    """Knobs that are turned to and fro, with what is said each time."""
+    return [record("tune", {"knob": FLAGS[at * 7 % 4], "to": FLAGS[at % 3]}, answer(at)) for at in range(30)]
+
+
 @pytest.mark.parametrize("step", [3, -2, 0.5])
 def test_a_figure_that_goes_one_way_is_progress(step: float) -> None:
-    steps = [
-        record(
-            "tune",
-            {"knob": FLAGS[at * 7 % 4], "to": FLAGS[at % 3]},
-            f"The deviation of the beam is {500 + step * at} now",
-        )
-        for at in range(30)
-    ]
-    assert findings(steps) == []
+    assert findings(tuned(lambda at: f"The deviation of the beam is {500 + step * at} now")) == []
 
 
 def test_a_figure_that_counts_the_tries_is_none() -> None:
-    steps = [
-        record("tune", {"knob": FLAGS[at * 7 % 4], "to": FLAGS[at % 3]}, f"Try {at}: the beam is still out of focus")
-        for at in range(30)
-    ]
-    assert findings(steps)
+    assert findings(tuned(lambda at: f"Try {at}: the beam is still out of focus"))
 
 
 # Found: a figure that goes one way, in a row below one that varies, was compared with that as well.
 @pytest.mark.parametrize("answer", ["({0}, {1})", "beam {0}\nbeam {1}", '{{"rows": [{{"n": {0}}}, {{"n": {1}}}]}}'])
 def test_a_figure_is_compared_with_that_of_its_own_row(answer: str) -> None:
     noise = Random(5)
-    steps = [
-        record(
-            "tune",
-            {"knob": FLAGS[at * 7 % 4], "to": FLAGS[at % 3]},
-            f"Deviations of the beams: {answer.format(round(noise.uniform(3, 900), 2), 500 + 3 * at)}",
-        )
-        for at in range(30)
-    ]
-    assert findings(steps) == []
+    rows = [answer.format(round(noise.uniform(3, 900), 2), 500 + 3 * at) for at in range(30)]
+    assert findings(tuned(lambda at: f"Deviations of the beams: {rows[at]}")) == []
 
 
 def test_a_place_that_is_walked_to_by_one_is_progress() -> None:

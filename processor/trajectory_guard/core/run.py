@@ -259,8 +259,8 @@ class Run:
             self.last_shown = seen.index
         if seen.differs:
             self.last_changed = seen.index
-        ends = seen.index - self.last_progress < _LONGEST_ROUND
-        if ends and self.last_shown < previous and not is_waiting(step.tool_name, step.args):
+        may_be_round = seen.index - self.last_progress < _LONGEST_ROUND
+        if may_be_round and self.last_shown < previous and not is_waiting(step.tool_name, step.args):
             leads_on = not seen.in_a_row or moves_cursor(step.tool_name, step.args)
             laps = _LAPS_IN_PLACE * self.walk.lag
             returns = 0 < laps <= self.walk.verified and seen.index - self.last_changed <= laps

@@ -45,9 +45,9 @@ class PingPong(Detector):
     their order, and a period of one is stutter, not ping-pong. Half a lap beyond the second has half the confidence,
     the third complete lap all of it. A lap proves no more than its weakest step: look and wait is a cycle, too. Actions
     without arguments and short looks may be a round over many places: it takes six times as many laps, unless one tool
-    acts or looks twice in each of them, as where two actions undo each other. Agents
-    that write an answer in each lap are nudged only, from the eighth lap on and for 64 visits; those that are asked
-    something new in a trace of their own are so for ever: a program may give them item after item.
+    acts or looks twice in each of them, as where two actions undo each other. Agents that write an answer in each lap
+    are nudged only, from the eighth lap on and for 64 visits; those that are asked something new in a trace of their
+    own are so for ever: a program may give them item after item.
 
     An agent that the others only talk to, or that is a new instance at each of its turns, makes no cycle. It is nudged
     after nine visits that made the same calls with the same results, if each was given the same user message, or all

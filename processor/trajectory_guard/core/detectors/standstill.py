@@ -115,11 +115,11 @@ class Standstill(Detector):
     A word or a figure is new if no call of the tool held it before, in whatever combination; an answer, if the tool has
     not said one of its sentences before, figures, ids and the words of the request aside, or if a figure in one of them
     (in this row, if several say the same) goes one way from time to time. One that goes up by one each time, as the
-    number of a try, does not. Of the fourteen
-    turns one may ask, and one may say, something new. Nine of twelve turns are enough whose whole answers came before,
-    with all their figures. Three of the calls have to be repeats. Thoughts do not count, and acknowledgements and
-    values only if their call asks something new; hand-overs have rules of their own. Where three of the turns wait,
-    pause for 45 seconds, or read another value off one call, nothing is found. It leads to nudges only.
+    number of a try, does not. Of the fourteen turns one may ask, and one may say, something new. Nine of twelve turns
+    are enough whose whole answers came before, with all their figures. Three of the calls have to be repeats. Thoughts
+    do not count, and acknowledgements and values only if their call asks something new; hand-overs have rules of their
+    own. Where three of the turns wait, pause for 45 seconds, or read another value off one call, nothing is found. It
+    leads to nudges only.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> flags = ("--deep", "--force", "--legacy", "--dry-run")
