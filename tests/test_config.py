@@ -182,6 +182,7 @@ def test_a_variable_with_a_number_takes_no_other_value(key: str, text: str) -> N
     ("values", "path"),
     [
         ({"weights": {"TYPE_I_STUTTER": math.inf}}, "weights.TYPE_I_STUTTER"),
+        ({"weights": {"TYPE_I_STUTTER": True}}, "weights.TYPE_I_STUTTER"),
         ({"tools": {"search": {"weight": True}}}, "tools.search.weight"),
         ({"budgets": [{"scope": "day", "tokens": True}]}, "budgets.0.tokens"),
         ({"model_prices": {"small": {"input": True, "output": 1}}}, "model_prices.small.input"),

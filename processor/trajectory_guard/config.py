@@ -18,7 +18,7 @@ from trajectory_guard.config_messages import UNKNOWN_KEY, in_variables, unknown_
 from trajectory_guard.config_messages import ConfigError as ConfigError
 from trajectory_guard.config_messages import Mistake as Mistake
 from trajectory_guard.config_part import Numbers, PartModel, mistakes_of
-from trajectory_guard.config_values import BaseUrl, OptionalPath, Secret, Token, without_userinfo
+from trajectory_guard.config_values import BaseUrl, Number, OptionalPath, Secret, Token, without_userinfo
 from trajectory_guard.core.detectors import weights as default_weights
 from trajectory_guard.core.settings import EngineSettings, ToolSettings, check_weights
 from trajectory_guard.core.templates import template_mistake
@@ -104,7 +104,7 @@ class GuardConfig(CursorSettings, QualityKeys, Numbers):
     """Cap of the score; health = 1 - score / max_score."""
     decay: float = Field(default=_ENGINE.decay, ge=0.0, lt=1.0)
     """Factor on the score per step without a finding."""
-    weights: Mapping[str, float] = Field(default_factory=default_weights)
+    weights: Mapping[str, Number] = Field(default_factory=default_weights)
     """Weight per loop type; types left out keep their default, 0 switches a detector off."""
     history_steps: int = Field(default=_ENGINE.history_steps, ge=12, le=4096)
     """Steps remembered per run."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from trajectory_guard.config_messages import ConfigError, Mistake, sentence, unknown_key
-from trajectory_guard.config_values import takes_number, without_userinfo
+from trajectory_guard.config_values import no_truth_value, takes_number, without_userinfo
 from trajectory_guard.core.settings import SettingsError
 
 _MAX_MESSAGE_CHARS: Final = 500
@@ -24,9 +24,7 @@ class Numbers(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _no_truth_as_number(cls, value: Any, info: ValidationInfo) -> Any:
-        if isinstance(value, bool) and takes_number(cls.model_fields[info.field_name or ""].annotation):
-            raise ValueError("expected a number")
-        return value
+        return no_truth_value(value) if takes_number(cls.model_fields[info.field_name or ""].annotation) else value
 
 
 class PartModel(Numbers):

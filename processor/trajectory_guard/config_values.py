@@ -7,7 +7,7 @@ import urllib.parse
 from types import UnionType
 from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
 
-from pydantic import AfterValidator, SecretStr
+from pydantic import AfterValidator, BeforeValidator, SecretStr
 
 
 def takes_number(annotation: Any) -> bool:
@@ -18,6 +18,21 @@ def takes_number(annotation: Any) -> bool:
     """
     kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     return (int in kinds or float in kinds) and bool not in kinds
+
+
+def no_truth_value(value: Any) -> Any:
+    """The value, which may become a number unless it is ``true`` or ``false``.
+
+    Raises:
+        ValueError: it is one of them.
+    """
+    if isinstance(value, bool):
+        raise ValueError("expected a number")
+    return value
+
+
+Number = Annotated[float, BeforeValidator(no_truth_value)]
+"""A number within a mapping; those that stand alone are checked by their model."""
 
 
 def url_mistake(url: str) -> str | None:
