@@ -57,6 +57,7 @@ SETS: Final = (
     "thirtyeighth",
     "thirtyninth",
     "fortieth",
+    "fortyfirst",
     "hosts",
     "attacked",
 )

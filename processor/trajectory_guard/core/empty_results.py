@@ -19,8 +19,15 @@ _RESULTS: Final = re.compile(
     r"|результаты?|данные|sonuçlar|kết_quả|النتائج|परिणाम|結果|结果|列表|数据|データ|一覧|결과|목록)\Z",
     re.IGNORECASE,
 )
-_PROBLEMS: Final = re.compile(r"issues|messages|alerts", re.IGNORECASE)
-"""Lists of these may be what a check has found wrong; beside paging, they are what was searched."""
+COMPLAINTS: Final = frozenset(
+    (
+        "alerts", "conflicts", "diff", "errors", "failed", "failures", "issues", "missing", "problems", "violations",
+        "warnings",
+    )
+)  # fmt: skip
+"""Lists of these names may be what a check has found wrong: that they are empty is good news."""
+_SEARCHED: Final = frozenset(("alerts", "issues"))
+"""Of these beside paging, as beside a query, one may have been searched all the same."""
 _PAGING: Final = re.compile(
     r"(?<![^\W_])(?:page|pages|paging|pagination|pageinfo|limit|offset|start|startat|from|first|last|next|per|max\w*|cursor)"
     r"(?![^\W_])",
@@ -79,7 +86,7 @@ def _has_only_empty_lists(value: dict[str, Any], depth: int) -> bool | None:
         elif isinstance(item, list):
             if any(one != [] for one in item):
                 return None
-            found = found or _RESULTS.match(name) is not None or (paged and _PROBLEMS.fullmatch(name) is not None)
+            found = found or _RESULTS.match(name) is not None or (paged and _is_searched(name))
         elif type(item) is int and item == 0 and _RESULTS.match(name) is not None:
             found = True
         elif not _says_nothing(name, item):
@@ -100,11 +107,16 @@ def _is_aside(name: str, item: Any) -> bool:
     return _ASIDE.search(name) is not None or _PAGING.search(name) is not None
 
 
+def _is_searched(name: str) -> bool:
+    """Whether a list on a page is what was searched: whatever its name, unless it says that nothing is wrong."""
+    return name.lower() not in COMPLAINTS or name.lower() in _SEARCHED
+
+
 def _says_nothing(name: str, item: Any) -> bool:
     """Whether a member that is no container is a count of 0, a date, a name, or a sign that the search is complete."""
     if item is True:
         return _COMPLETED.search(name) is not None
     if isinstance(item, str):
-        said = _SAID.search(name) or _FOLLOWING.search(name) or _AMOUNT.match(item)
+        said = _SAID.search(name) or _AMOUNT.match(item)
         return not item or (len(item.split()) == 1 and not said)
     return not item or is_volatile_key(name)

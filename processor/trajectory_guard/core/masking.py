@@ -69,8 +69,13 @@ RANDOM: Final = (
 _REF: Final = r"(?P<ref>(?<=\[ref=)s\d{1,6}(?=e\d)|(?<=\suid=)\d{1,6}(?=_\d))"
 """The number of a snapshot in the names of its elements, by servers of Playwright and of Chrome's developer tools."""
 _COMMENT: Final = r"(?P<comment><!--[^>]{0,200}-->)"  # of a page: which server made it, and when
-_EXCHANGE: Final = r"(?P<id>\b(?:req|resp|trace)[-_](?=[a-f]{0,12}\d)[0-9a-f]{6,40}\b)"
-"""The name of one request or of its response."""
+_EXCHANGE: Final = (
+    r"(?P<id>\b(?:req|resp|trace)[-_](?=[a-f]{0,12}\d)[0-9a-f]{6,40}\b"
+    r"|\b(?:[Rr]eq(?:uest)?|trace)(?:[ _-]?(?:id|Id|ID))?[:=#]{1,2} ?(?=[a-f]{0,12}\d)[0-9a-f]{6,40}\b"
+    r"(?!-)(?=(?:[^()\[\]\n]{0,40}[)\]])?\W{0,3}\Z))"
+)
+"""The name of one request or of its response. With a mark between, it stands behind an answer: within one, as in the
+lines of a log, it is what the line is about."""
 _EPOCH: Final = r"(?P<epoch>\b1[5-9]\d{8}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b)"
 _SHORT_TIME: Final = (
     r"(?:(?:ns|us|µs|ms|msec|millis(?:econds?)?|s|[Ss](?:ecs?|econd[eis]?|econdes|ek(?:unden?)?|egundos?|aniye)|sn"
@@ -286,9 +291,9 @@ def _holds_sign(text: str) -> bool:
     """Whether a text holds a part of a form that is known by more than its digits."""
     if "0x" in text or "]:" in text or "tmp/" in text or "Temp\\" in text or "B/s" in text or "it/s" in text:
         return True
-    if "[ref=s" in text or " uid=" in text or "req-" in text or "req_" in text or "resp-" in text:
+    if "[ref=s" in text or " uid=" in text or "req" in text or "Req" in text or "resp-" in text:
         return True
-    return "resp_" in text or "trace-" in text or "trace_" in text or "<!--" in text
+    return "resp_" in text or "trace" in text or "<!--" in text
 
 
 def _follows_name(data: bytes, shape: bytes, number: bytes) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from trajectory_guard.core.empty_results import finds_nothing
+from trajectory_guard.core.empty_results import COMPLAINTS, finds_nothing
 from trajectory_guard.core.envelope import FAILURES, STATUS_KEYS, failure_in, http_failure
 from trajectory_guard.core.error_text import (
     ERROR_WORDS,
@@ -133,7 +133,7 @@ _EMPTY_PHRASE: Final = re.compile(
     r"|^\W*(?:i |we |your search |the search |sorry,? )?(?:could not|couldn['\u2019]t|was unable to|unable to|did not"
     rf"|didn['\u2019]t) (?:find|match|return) (?:any|a|anything){_REST}"
     rf"|^\W*(?:sorry, )?nothing (?:here|matched|matches|to show|was found){_REST}|^the list is empty\W*$"
-    r"|^empty set(?:, \d{1,9} warnings?)?(?: \([\d.]{1,12} sec\))?\W*$|^empty dataframe(?: columns:|\W*$)",
+    r"|^empty (?:result )?set(?:, \d{1,9} warnings?)?(?: \([\d.]{1,12} sec\))?\W*$|^empty dataframe(?: columns:|\W*$)",
     re.IGNORECASE,
 )
 _ASIDE: Final = re.compile(r"(?<=[.!\w]) ?(?:\([^()]{1,60}\)|\[[^\[\]]{1,60}\])\W{0,3}\Z")
@@ -142,12 +142,6 @@ _WRAPPING: Final = ("result", "output")
 """Keys under which Gemini's clients send an answer that is no object."""
 _RESULT_KEYS: Final = (
     "result", "results", "data", "items", "output", "hits", "matches", "rows", "documents", "content",
-)  # fmt: skip
-_COMPLAINTS: Final = frozenset(
-    (
-        "alerts", "conflicts", "diff", "errors", "failed", "failures", "issues", "missing", "problems", "violations",
-        "warnings",
-    )
 )  # fmt: skip
 _MAX_EMPTY_CHARS: Final = 160
 MAX_EMPTY_CHARS: Final = 400
@@ -184,7 +178,7 @@ def _is_empty_wrapper(text: str) -> bool:
     value = object_in(text)
     if len(value) == 1:
         key, only = next(iter(value.items()))
-        if only == [] and str(key).lower() not in _COMPLAINTS:
+        if only == [] and str(key).lower() not in COMPLAINTS:
             return True
         if key in _WRAPPING and isinstance(only, str):
             return is_empty_result(only)
@@ -224,7 +218,7 @@ def _counts_nothing(value: dict[str, Any], depth: int = 1) -> bool:
         if isinstance(item, dict) and depth and _counts_nothing(item, depth - 1):
             lists = counts = True
         elif item == [] or (item == 0 and type(item) is int):
-            lists = lists or (item == [] and key not in _COMPLAINTS)
+            lists = lists or (item == [] and key not in COMPLAINTS)
             counts = counts or (item == 0 and key not in _NO_COUNTS and not is_volatile_key(key))
         elif not _is_incidental(item) or (item and not isinstance(item, str) and not _is_aside(key, item)):
             return False
@@ -236,7 +230,7 @@ def _is_aside(key: str, item: Any) -> bool:
     return key in SUCCEEDED if item is True else is_volatile_key(key)
 
 
-_NO_COUNTS: Final = _COMPLAINTS | EXIT_KEYS | {"code", "rc", "status"}
+_NO_COUNTS: Final = COMPLAINTS | EXIT_KEYS | {"code", "rc", "status"}
 _NO_ROWS: Final = r"\n\s{0,9}\(0 rows?\)"
 _RULED: Final = r"(?=[^\n]{0,300}[|+])(?=[^\n]{0,300}-)[|+:= -]{3,300}"
 _TABLE_WITHOUT_ROWS: Final = re.compile(
