@@ -92,6 +92,14 @@ def loops() -> dict[str, list[Any]]:
             record("read", {"file": f"part_{at}.py"}, f"Part {at} defines the class Part{at} and {at * 7} lines.")
             for at in range(40)
         ] * 4,
+        "renewed_name": [
+            one
+            for pod in ("x7k2", "9fz4", "m3w8", "t5b1", "q2n6", "h8r4", "w1z7", "d6s3", "b9c5", "k4v2")
+            for one in (
+                record("get_pods", {"app": "api"}, f"api-{pod} 0/1 CrashLoopBackOff"),
+                record("delete_pod", {"name": f"api-{pod}"}, f"deleted api-{pod}"),
+            )
+        ],
         "never_works": [
             one
             for at in range(16)

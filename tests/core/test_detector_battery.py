@@ -91,6 +91,14 @@ def noisy_steps(seed: int, count: int) -> Iterator[StepRecord]:
         )
     ]
     rare += [
+        one
+        for pod in ("x7k2", "9fz4", "m3w8", "t5b1", "q2n6", "h8r4", "w1z7", "d6s3", "b9c5")
+        for one in (
+            record("get_pods", {"app": "api"}, f"api-{pod} 0/1 CrashLoopBackOff"),
+            record("delete_pod", {"name": f"api-{pod}"}, f"deleted api-{pod}"),
+        )
+    ]
+    rare += [
         record("audit", {"command": f"{one} {two}"}, f"{1208 + at % 5} packages, no fix is available for four of them")
         for at, (one, two) in enumerate([(one, two) for one in ("fix", "force", "dry", "all") for two in "abcdef"])
     ]

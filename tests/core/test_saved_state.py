@@ -257,7 +257,7 @@ def test_a_changed_detector_state_is_refused(name: str) -> None:
 
 def test_all_detectors_with_state_took_part() -> None:
     with_memory = {name for name, kind in REGISTRY.items() if not kind.shared}
-    assert set(RUN["detectors"]) == with_memory - {"only_failures", "reread", "thinking"} == {  # any other step ends those series
+    assert set(RUN["detectors"]) == with_memory - {"only_failures", "renewed", "reread", "thinking"} == {  # any other step ends those series
         "insanity", "pingpong", "handoffs", "known_calls", "recurrence", "error_streak", "monologue", "standstill",
          "recurring_failure", "never_works",
     }  # fmt: skip

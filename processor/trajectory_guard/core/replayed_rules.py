@@ -352,6 +352,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "unseen_results": Rule(None, _at_least("calls")),
     "known_calls": Rule(None, _known_calls),
     "long_cycle": Rule(None, _long_cycle),
+    "renewed_name": Rule(None, _at_least("laps", rows=False)),
     "same_meaning": Rule(None, _at_least("calls")),
     "reformulation": Rule(None, _at_least("calls")),
     "same_error": Rule(None, _at_least("failures")),

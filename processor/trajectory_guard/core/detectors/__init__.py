@@ -25,6 +25,7 @@ from trajectory_guard.core.detectors.monologue import Monologue
 from trajectory_guard.core.detectors.never_works import NeverWorks
 from trajectory_guard.core.detectors.phantom import Phantom, SameEffect, Wandering
 from trajectory_guard.core.detectors.pingpong import HandOffs, PingPong
+from trajectory_guard.core.detectors.renewed import Renewed
 from trajectory_guard.core.detectors.repeats import DeniedAgain, KnownCalls, Recurrence, Reread, Stutter
 from trajectory_guard.core.detectors.reported import REPORTED, Integrity, Stagnation
 from trajectory_guard.core.detectors.same_answer import SameAnswer
@@ -34,8 +35,8 @@ from trajectory_guard.core.detectors.unseen import Unseen
 
 _BUILT_IN: tuple[type[Detector], ...] = (
     Stutter, Recurrence, DeniedAgain, Unseen, Insanity, SameAnswer, SameEffect, Phantom, Wandering, PingPong, HandOffs,
-    KnownCalls, LongCycle, ErrorStreak, Monologue, Thinking, SameModelCall, Reread, Standstill, RecurringFailure,
-    OnlyFailures, NeverWorks,
+    KnownCalls, LongCycle, Renewed, ErrorStreak, Monologue, Thinking, SameModelCall, Reread, Standstill,
+    RecurringFailure, OnlyFailures, NeverWorks,
 )  # fmt: skip
 LOOP_TYPES: tuple[str, ...] = (TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI)
 """Loop types of the built-in detectors. ``weights()`` knows registered ones too, and ``REPORTED`` has those of gates
@@ -117,6 +118,7 @@ __all__ = [
     "PingPong",
     "Recurrence",
     "RecurringFailure",
+    "Renewed",
     "Reread",
     "SameAnswer",
     "SameEffect",
