@@ -184,6 +184,47 @@ def test_a_guards_answer_is_no_new_failure() -> None:
     assert verdicts[2].reason.endswith("was requested 3 times and returned the same result each time.")
 
 
+FEEDBACK = (
+    "Not yet, the tests are still running; ask me again when they are through.",
+    "Tests are green, but Ann has to sign off first.",
+    "Ann signed off. Now the database migrates, ask again in a minute.",
+    "Migration at 80 percent, once more please.",
+    "Nearly there, hold on.",
+    "I am in a meeting, try later.",
+    "Five minutes more.",
+    "The window opens at noon.",
+    "Ask Bob instead.",
+    "Bob is on leave, so wait for Carla.",
+)
+
+
+def said(*texts: str) -> list[StepRecord]:
+    return [record("deploy", {"env": "staging"}, text, "denied", turn="1") for text in texts]
+
+
+def test_a_refusal_in_new_words_is_an_answer_of_its_own() -> None:
+    """Each proposal was what the person had asked for, and the fourth ended the run."""
+    assert set(levels(said(*FEEDBACK[:7]))) == {"OBSERVE"}
+
+
+def test_refusals_in_ever_new_words_are_nudged_in_the_end() -> None:
+    verdicts, _ = observe(said(*FEEDBACK))
+    assert [verdict.level for verdict in verdicts[:7]] == [Level.OBSERVE] * 7
+    assert {one.certainty for verdict in verdicts[7:] for one in verdict.detections} == {Certainty.ACKNOWLEDGED}
+    assert any(verdict.nudge for verdict in verdicts[7:])
+    assert all(verdict.level is not Level.STOP for verdict in verdicts)
+
+
+def test_words_that_come_again_count_and_ids_in_them_are_no_words() -> None:
+    counts = [
+        {one.rule: one.count for one in verdict.detections}.get("denied_again")
+        for verdict in observe(said("No.", FEEDBACK[0], "No.", FEEDBACK[0], "no."))[0]
+    ]
+    assert counts == [None, None, 2, 2, 3]
+    rejected = [f"User rejected the tool call for `deploy` with id call_{at}" for at in (81, 20, 7, 99)]
+    assert levels(said(*rejected))[1:] == ["NUDGE", "NUDGE", "STOP"]
+
+
 def test_a_refusal_outlives_the_run_within_its_turn() -> None:
     steps = [refused("1"), record("look", {}, "something new is here, and it is long"), refused("1")]
     assert levels(steps)[-1] == "NUDGE"

@@ -193,8 +193,9 @@ class Observation:
         delivers: the step hands over, and something new was done since the hand-over before it; idle: it hands over
             behind an answer that brought nothing new; unclear: since the same hand-over before it new words have come
             back, which may be work, or reasons to pass it on.
-        denied_times: number of refusals of this call in this user turn, this step included, as far as they are
-            remembered; 0 if it was not refused.
+        denied_times: number of refusals of this call in these words in this user turn, this step included, as far as
+            they are remembered; 0 if it was not refused; denied_otherwise: they are many, and all refusals count,
+            in whatever words.
         denied_at: indices of those steps, as far as they belong to this run.
         form: symbol of the result without the words of the request; empty if it was not computed.
         listed: symbol of the result where it is a list of hits: without their order and scores; empty otherwise.
@@ -278,6 +279,7 @@ class Observation:
     # _denials
     denied_times = 0
     denied_at: tuple[int, ...] = ()
+    denied_otherwise = False
     # _read_new and _form, for a call that was not made before; a repeat takes over the form
     form: Symbol = UNKNOWN
     listed: Symbol = UNKNOWN

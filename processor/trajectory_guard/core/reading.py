@@ -30,7 +30,7 @@ from trajectory_guard.core.result_text import (
 )
 from trajectory_guard.core.run import NO_FAILURE, Run
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
-from trajectory_guard.core.state import TrajectoryState
+from trajectory_guard.core.state import Denial, TrajectoryState
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS, StepRecord, is_refused_by_guard
 from trajectory_guard.core.text import is_numbered
 from trajectory_guard.core.tools import (
@@ -150,7 +150,10 @@ class Reader:
     # --- calls that were refused -----------------------------------------------------------------------------
 
     def _denials(self, state: TrajectoryState, run: Run, seen: Observation, *, by_guard: bool) -> None:
-        """Count refusals of this call in this user turn; the counts outlive the run and end with the turn."""
+        """Count refusals of this call in this user turn; the counts outlive the run and end with the turn.
+
+        One in new words is an answer of its own: a person who says what is missing, or when to ask again, is heard.
+        """
         step = seen.step
         if not step.run and (known := state.turns.get("")) is not None and known != scope.turn_of(step, state.turns):
             state.denied = {}
@@ -162,11 +165,14 @@ class Reader:
         others = {call: refusals for call, refusals in state.denied.items() if call != key}
         if refused:
             before = state.denied.get(key, ())
+            words = before[-1].words if by_guard and before else Denial.words_of(step.result)
             if not (seen.same_batch and before):
-                before = (*before[1 - MAX_DENIALS :], (run.label, run.index))
+                before = (*before[1 - MAX_DENIALS :], Denial(run.label, run.index, words))
             state.denied = dict(list({**others, key: before}.items())[-MAX_DENIALS:])
-            seen.denied_times = len(before)
-            seen.denied_at = tuple(at for label, at in before if label == run.label)
+            alike = tuple(one for one in before if one.words == words)
+            seen.denied_otherwise = len(alike) < len(before) == MAX_DENIALS
+            counted = before if seen.denied_otherwise else alike
+            seen.denied_times, seen.denied_at = len(counted), tuple(one.at for one in counted if one.run == run.label)
         elif key in state.denied:
             state.denied = others
 

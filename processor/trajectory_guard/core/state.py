@@ -12,13 +12,13 @@ import re
 from collections.abc import Callable
 from functools import cache
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
 from trajectory_guard.core.delivery import says_more
 from trajectory_guard.core.detectors.base import Detector
-from trajectory_guard.core.fingerprints import digest64, parse_json
+from trajectory_guard.core.fingerprints import checksum, digest64, parse_json
 from trajectory_guard.core.history import Ring
 from trajectory_guard.core.inquiry import Advance, Inquiry
 from trajectory_guard.core.observation import Observation, SameResultRun
@@ -34,7 +34,7 @@ from trajectory_guard.core.tracking.scope import graph_instance
 from trajectory_guard.core.visits import Visit, relay_detectors
 from trajectory_guard.core.volatile import MAX_NOISE_PROFILES
 
-FORMAT_VERSION: Final = 29
+FORMAT_VERSION: Final = 30
 MAX_RUNS: Final = 8
 """Runs of a trajectory that are remembered, busy or not."""
 MAX_BUSY_RUNS: Final = 32
@@ -42,11 +42,37 @@ MAX_BUSY_RUNS: Final = 32
 BUSY_STEPS: Final = 64
 """Steps of the trajectory since its own newest one after which a run is no longer busy."""
 _MAX_WORK: Final = 16
+_READ_OF_DENIAL: Final = 1_000
 MakeDetectors = Callable[[], "tuple[Detector, ...]"]
 
 
 class StateFormatError(ValueError):
     """Raised for saved state that this version cannot read. The message gives the cause; nothing was changed."""
+
+
+class Denial(NamedTuple):
+    """One refusal of a call.
+
+    Fields:
+        run, at: label of the run and index of the step; words: checksum of what was said (``Denial.words_of``).
+    """
+
+    run: str
+    at: int
+    words: int = 0
+
+    @staticmethod
+    def words_of(text: str | None) -> int:
+        """A checksum of the words of a refusal without figures, as ids have; 0 if nothing is known of it.
+
+        >>> words = Denial.words_of
+        >>> words("Rejected call_1") == words("rejected call_2") != words("Not yet, Ann has to sign off first")
+        True
+        """
+        if not text:
+            return 0
+        words = [one.casefold() for one in text[:_READ_OF_DENIAL].split() if not any(map(str.isdigit, one))]
+        return checksum(" ".join(words))
 
 
 class TrajectoryState:
@@ -62,7 +88,7 @@ class TrajectoryState:
         turns: label of the current user turn by agent instance.
         step_ids: ids of recent steps, to ignore steps that are delivered twice.
         noise: noise profiles of repeated calls whose results differ (``volatile.NoiseProfile`` as lists).
-        denied: refused calls of the current user turn: symbol (hex), and run and index of each refusal.
+        denied: refused calls of the current user turn: symbol (hex), and each refusal.
         episodes, nudges, recoveries: counts over the whole trajectory.
         current: label of the run that acted last.
         visit: the current visit of the acting agent instance (``core.visits``); relay: the run that
@@ -91,7 +117,7 @@ class TrajectoryState:
         self.turns: dict[str, str] = {}
         self.step_ids = Ring(capacity)
         self.noise: dict[str, list[Any]] = {}
-        self.denied: dict[str, tuple[tuple[str, int], ...]] = {}
+        self.denied: dict[str, tuple[Denial, ...]] = {}
         self.episodes = self.nudges = self.recoveries = self.evicted_runs = self.restarts = 0
         self.current = ""
         self.visit: Visit | None = None
@@ -212,8 +238,8 @@ class TrajectoryState:
         if self.visit is not None and self.visit.run == label:
             self.visit = self.visit._replace(run=new_label)
         self.denied = {
-            call: tuple((new_label if one == label else one, at) for one, at in refusals)
-            for call, refusals in self.denied.items()
+            call: tuple(one._replace(run=new_label) if one.run == label else one for one in denials)
+            for call, denials in self.denied.items()
         }
         if turn is not None and self.turns.get(instance) != turn:
             denied = self.denied
@@ -330,7 +356,7 @@ class TrajectoryState:
         state.turns = dict(plain["turns"])
         state.step_ids = Ring(plain["capacity"], from_text(plain["step_ids"][0]), plain["step_ids"][1])
         state.noise = dict(plain["noise"])
-        state.denied = {call: tuple((label, at) for label, at in refusals) for call, refusals in plain["denied"]}
+        state.denied = {call: tuple(Denial(*one) for one in denials) for call, denials in plain["denied"]}
         state.episodes, state.nudges, state.recoveries, state.evicted_runs = plain["counts"]
         state.current = plain["current"]
         state.worked_at, state.handed_at, *work = plain.get("handed", (-1, -1))

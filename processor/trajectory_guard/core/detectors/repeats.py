@@ -317,8 +317,10 @@ class Reread(Detector):
 class DeniedAgain(Detector):
     """Fires when a call with equal arguments is refused a second time: the first refusal was an answer already.
 
-    The second proposal is reason for a nudge at once, the fourth may end the run. Does not fire for other arguments,
-    and a new user turn clears what was refused before: a person may change their mind. Progress elsewhere does not.
+    The second proposal is reason for a nudge at once, the fourth may end the run. A refusal in new words counts anew: a
+    person may say that something else comes first, and to be asked again. From the eighth on all count, whatever they
+    say, and as acknowledged. Does not fire for other arguments, and a new user turn clears what was refused before: a
+    person may change their mind. Progress elsewhere does not.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> fires("denied_again", ["delete(path=/data) -> [denied] not allowed"] * 4)
@@ -347,8 +349,8 @@ class DeniedAgain(Detector):
             return None
         at = seen.denied_at or (seen.index,)  # within one batch, all refusals before it may belong to other runs
         return self.found(
-            seen, 1.0, "denied_again", count=seen.denied_times, first_step=at[0], steps=at,
-            at_least=seen.denied_times >= MAX_DENIALS,
+            seen, 1.0, "denied_again", Certainty.ACKNOWLEDGED if seen.denied_otherwise else Certainty.CERTAIN,
+            count=seen.denied_times, first_step=at[0], steps=at, at_least=seen.denied_times >= MAX_DENIALS,
         )  # fmt: skip
 
     @classmethod
