@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from trajectory_guard.between import flag_for_gate
 from trajectory_guard.branches import Branches
 from trajectory_guard.config import GuardConfig, check_config
-from trajectory_guard.core.calls import CallRecord, call_key, is_fuller, reported, truncate_for_replay, with_report
+from trajectory_guard.core.calls import CallRecord, call_key, report_on, reported, truncate_for_replay
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
@@ -103,19 +103,19 @@ class FlagBoard(QualityScores):
                 key = call_key(step.call_id) if step.call_id is not None else None
                 if recovered := earlier is not None and entry.take_failed(earlier, record, key):
                     earlier = None
-                fuller = earlier is not None and is_fuller(record, earlier)  # the one before hid the arguments
-                if earlier is not None and not fuller:
-                    entry.recent = with_report(entry.recent, earlier, record)
-                if (earlier is not None and not fuller) or (key is not None and key in entry.message_calls):
+                report = report_on(entry.recent, record, earlier, step.usage, twice=entry.state.twice and not recovered)
+                entry.recent, known = report.recent, report.evaluated
+                if report.dropped or (key is not None and key in entry.message_calls):
                     self.counts["duplicates"] += 1
                     return None
-                entry.note(record, key, step.batch, twice=fuller)
-                if self.config.cursor and not fuller:
+                step = entry.state.take_over(step, earlier, evaluated=known)
+                entry.note(record, key, step.batch, twice=earlier is not None)
+                if self.config.cursor and not known:
                     self.cursors.record_step(entry, step, label)
-                if awaits_state and not fuller and not (recovered and entry.take_awaiting(step) is None):
+                if awaits_state and not known and not (recovered and entry.take_awaiting(step) is None):
                     entry.awaiting_state.append(step)
                     return self._evaluate(entry, entry.awaiting_state.pop(0)) if entry.awaits_too_many else None
-                return self._evaluate_again(entry, step) if recovered else self._evaluate(entry, step, again=fuller)
+                return self._evaluate_again(entry, step) if recovered else self._evaluate(entry, step, again=known)
         except RetiredError:  # as ``looks_again`` does, without a further call for each step
             return self.observe(given)
         finally:

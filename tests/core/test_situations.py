@@ -58,6 +58,7 @@ STOPPED = {
     "thirtyeighth": {"e2e-browser-form-loop"},
     "thirtyninth": set[str](),
     "fortieth": {"undo-to-before-paste", "rabbit-cage-feeding", "kolejka-wnioskow-500plus"},
+    "fortyfirst": set[str](),
     "hosts": {
         "draw/pixel-grid", "draw/turtle-star", "ui/press-keys-sentence", "form/untick-unnamed-users",
         "form/untick-playwright", "game/snake-score-only", "game/maze-exits-only", "game/attack-potion",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from trajectory_guard.by_hand import HandFlag
-from trajectory_guard.core.calls import RECENT_CALLS, CallRecord, is_fuller, reported, with_report
+from trajectory_guard.core.calls import RECENT_CALLS, CallRecord, report_on, reported
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError, TrajectoryState
@@ -293,11 +293,11 @@ class Trajectory:
             return self._with_first_step(head, item, verdict)
         record = CallRecord.of(step, run_label(step, _NO_TURNS))
         earlier = reported(head.recent, record)
-        item.repeats = False
-        if earlier is not None and not is_fuller(record, earlier):
-            item.repeats = True
-            head.recent = with_report(head.recent, earlier, record)
+        report = report_on(head.recent, record, earlier, twice=head.state.twice)
+        head.recent, item.repeats = report.recent, report.dropped
+        if report.dropped:
             return None
+        step = head.state.take_over(step, earlier, evaluated=report.evaluated)
         head.state.twice = head.state.twice or earlier is not None
         if record.outcome != INTERRUPTED:
             head.recent = (*head.recent[1 - RECENT_CALLS :], record)

@@ -10,8 +10,9 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from trajectory_guard.core.fingerprints import digest64, text_digest
+from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
-from trajectory_guard.core.steps import ERROR, INTERRUPTED, Outcome, StepRecord
+from trajectory_guard.core.steps import ERROR, INTERRUPTED, SUCCESS, Outcome, StepRecord, Usage
 from trajectory_guard.core.text import both_ends, text_of
 from trajectory_guard.core.text_bounds import chars_of
 
@@ -56,6 +57,7 @@ class CallRecord(NamedTuple):
         run: label of the run, as far as it is known.
         result: hash of what came back, None if it is unknown.
         again: dialect and trace of the further records of the same call.
+        usage: of the model calls before it, where another record is awaited that will be evaluated with it.
     """
 
     tool: str
@@ -70,6 +72,7 @@ class CallRecord(NamedTuple):
     run: str = ""
     result: str | None = None
     again: tuple[tuple[str | None, str | None], ...] = ()
+    usage: Usage | None = None
 
     @classmethod
     def of(cls, step: StepRecord, run: str = "") -> CallRecord:
@@ -169,6 +172,64 @@ def with_report(recent: tuple[CallRecord, ...], call: CallRecord, second: CallRe
 def is_fuller(second: CallRecord, first: CallRecord) -> bool:
     """Whether the second record shows arguments that the first one hid."""
     return first.args_hash is None and second.args_hash is not None
+
+
+class Report(NamedTuple):
+    """What one more record says of its call.
+
+    Fields:
+        recent: the records to compare later ones with.
+        dropped: it is not evaluated: it says nothing more than an earlier one, or another one will say more.
+        evaluated: the call was evaluated before, with what an earlier record showed of it.
+    """
+
+    recent: tuple[CallRecord, ...]
+    dropped: bool = False
+    evaluated: bool = False
+
+
+def report_on(
+    recent: tuple[CallRecord, ...],
+    seen: CallRecord,
+    earlier: CallRecord | None,
+    usage: Usage | None = None,
+    *,
+    twice: bool,
+) -> Report:
+    """Whether a record is evaluated. Of two instrumentations one may hide what the other one shows.
+
+    The first time both records are evaluated. From then on the first one of a call waits for the second one, as long as
+    the newest calls of the tool had both.
+
+    Parameters:
+        recent: records of the newest calls; earlier: the one among them of the same call, if there is one.
+        usage: charged to the step already.
+        twice: a first record in this trajectory has hidden what the second one showed.
+    """
+    if earlier is None:
+        if not _awaits_another(recent, seen, twice=twice):
+            return Report(recent)
+        return Report((*recent[1 - RECENT_CALLS :], seen._replace(usage=usage)), dropped=True)
+    if is_fuller(seen, earlier):
+        return Report(recent, evaluated=not _awaits_another(recent, earlier, twice=twice))
+    return Report(with_report(recent, earlier, seen), dropped=True, evaluated=True)
+
+
+def completed(step: StepRecord, earlier: CallRecord) -> StepRecord:
+    """The fuller record of a call, with what only the one before it says: that it failed, the usage charged to it."""
+    if earlier.usage is not None and step.usage is None:
+        step = step._replace(usage=earlier.usage)
+    if earlier.outcome != ERROR or step.outcome_type != SUCCESS:
+        return step
+    snapshot = step.state_snapshot_hash if step.stated else result_hash(ERROR, step.result)
+    return step._replace(outcome_type=ERROR, state_snapshot_hash=snapshot)
+
+
+def _awaits_another(recent: Sequence[CallRecord], seen: CallRecord, *, twice: bool) -> bool:
+    """Whether a record hides the arguments, and another one that shows them is to follow."""
+    if not twice or seen.args_hash is not None:
+        return False
+    return any(one.tool == seen.tool and one.args_hash is not None for one in recent)
 
 
 def has_recovered(second: CallRecord, first: CallRecord) -> bool:

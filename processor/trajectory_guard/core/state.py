@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from trajectory_guard.core.calls import CallRecord, completed
 from trajectory_guard.core.delivery import says_more
 from trajectory_guard.core.detectors.base import Detector
 from trajectory_guard.core.fingerprints import checksum, digest64, parse_json
@@ -225,6 +226,22 @@ class TrajectoryState:
         """Take the newest ordinals back: these steps do not count, or are about to be evaluated again."""
         self.index = max(0, self.index - steps)
         self.step_ids.truncate(steps)
+
+    def take_over(self, step: StepRecord, earlier: CallRecord | None, *, evaluated: bool) -> StepRecord:
+        """The fuller record of a call, with what only the one before it says.
+
+        Parameters:
+            evaluated: the one before was evaluated. If nothing else was in its run, that step is taken back.
+        """
+        if earlier is None:
+            return step
+        run = self.run
+        if evaluated and run is not None and run.index == 1 and run.last_end == earlier.end and not run.ladder.episode:
+            del self.runs[run.label]
+            self.uncount(1)
+            if not self.index:
+                self.visit = None
+        return completed(step, earlier)
 
     def rename_run(self, label: str, new_label: str, instance: str, turn: str | None) -> None:
         """Move a run to the label of an agent instance in a user turn, once that label is known."""
