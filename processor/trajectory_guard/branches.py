@@ -24,6 +24,7 @@ from trajectory_guard.quality.board import clear_flags
 _MAX_REQUESTS: Final = 4_096
 _MAX_TRACES: Final = 1_024
 _MAX_NESTED: Final = 4_096
+_MAX_TURNS: Final = 4_096
 
 
 _DECIDING: Final = 64
@@ -56,6 +57,7 @@ class Branches:
         requests: label of the model turn by trajectory (or trace) and call id, as gates have seen the calls requested.
         read_below: newest calls that a gate has read, by trajectory and instance, of agents in sub-graphs.
         entered_below: place and task in which a gate has first seen them, likewise; see ``starts_below``.
+        newest: label of the user turn at the top that began last, by trajectory: a first one begins before its entry.
         begun: traces in which a gate has seen a graph run begin; crowded: those in which several have begun.
     """
 
@@ -66,6 +68,7 @@ class Branches:
         self.requests: BoundedTable[tuple[str, bytes], str] = BoundedTable(_MAX_REQUESTS)
         self.read_below: BoundedTable[tuple[str, str], deque[ReadCall]] = BoundedTable(_MAX_NESTED)
         self.entered_below: BoundedTable[tuple[str, str], tuple[str, str]] = BoundedTable(_MAX_NESTED)
+        self.newest: BoundedTable[str, str] = BoundedTable(_MAX_TURNS)
         now_and_after_fork(self._renew_locks)
 
     def _renew_locks(self) -> None:
@@ -106,12 +109,29 @@ class Branches:
         return entry.turns_read[-1] if not instance and entry.turns_read else entry.state.turns.get(instance)
 
     @looks_again
-    def note_turn(self, trajectory_id: str, turn: str) -> None:
-        """Remember the user turn that begins at the top, before anything happens in it."""
+    def note_turn(
+        self, trajectory_id: str, turn: str, trace_id: str | None = None, *, given_up: bool = False
+    ) -> None:  # fmt: skip
+        """Remember the user turn that begins at the top, before anything happens in it.
+
+        The turn before it may have been given up before a gate decided anything: spans do not go on with that one. In a
+        new trace they begin a run, which the gate takes over; in a trace around several turns they belong to this one.
+
+        Parameters:
+            trace_id: of the trace in which it begins, None if unknown.
+            given_up: the turn before has no answer, or is unknown.
+        """
         entry = self._table.find(trajectory_id)
+        with self._table.lock:
+            goes_on = self.newest.get(trajectory_id) == turn  # the model is only asked once more
+            self.newest[trajectory_id] = turn
         if entry is not None:
             with entry.lock:
                 entry.note_turn(turn)
+                if not goes_on and (given_up or trace_id in entry.gates):
+                    entry.follow("", GateRun("", turn))
+                    if trace_id is not None and trace_id in self.begun:
+                        entry.follow(trace_id, GateRun("", turn))
 
     def run_of(self, trajectory_id: str, instance: str) -> str:
         """Label of the current run of an agent instance, as last reported by a gate."""

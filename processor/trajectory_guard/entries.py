@@ -316,15 +316,15 @@ class Entry(RestingState):
     def adopt_run(self, spans_run: str, label: str, run: GateRun) -> bool:
         """Move the run that spans began under another label to the gate's run; returns whether it was moved.
 
-        The run is not moved if the gate's run already has steps of its own, or if the spans went to the gate's run of
-        an earlier turn: the caller then has to evaluate the call again in the right run.
+        The run is not moved if the gate's run has steps of its own, or the spans went to the gate's run of an earlier
+        turn, or may have gone on with a turn that no gate has seen: the caller has to evaluate the call again there.
         """
         state = self.state
         earlier = [name for name, gate in self.gates.items() if gate.label == spans_run]
         began = state.runs.get(spans_run)
         for name in earlier or (instance_in(spans_run) or (began.trace_id if began is not None else None) or "",):
             self.follow(name, run)
-        if earlier or began is None or label in state.runs:
+        if earlier or began is None or began.boundary or label in state.runs:
             return False
         state.rename_run(spans_run, label, run.instance, run.turn)
         self.relabel_calls(spans_run, label)

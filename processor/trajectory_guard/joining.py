@@ -120,3 +120,18 @@ def apart(entry: Entry, step: StepRecord, turns: dict[str, str]) -> StepRecord:
     placed = step._replace(run=step.trace_id)
     entry.relabel_calls(run_label(step, turns), run_label(placed, entry.state.turns))
     return placed
+
+
+def as_reported(entry: Entry, step: StepRecord) -> StepRecord:
+    """A call that a gate has read, as a span has reported it, if that is still known in full.
+
+    The spans of the calls behind it are compared with it, and some write arguments in a form of their own.
+    """
+    if step.stated or step.call_id is None or entry.numbered_alike:
+        return step
+    seen = next((one for one in reversed(entry.replay or ()) if one.call_id == step.call_id), step)
+    if seen.evidence is not Evidence.FULL or (step.args and not seen.args):  # long arguments are not kept
+        return step
+    if seen.tool_name != step.tool_name or seen.state_snapshot_hash != step.state_snapshot_hash:
+        return step  # models use ids again
+    return seen._replace(trajectory_id=step.trajectory_id, run=step.run, turn=step.turn)

@@ -31,7 +31,7 @@ from trajectory_guard.core.tracking.model_calls import IN_MESSAGES
 from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, may_go_on, run_label
 from trajectory_guard.cursor.table import Cursors
 from trajectory_guard.entries import Entry, Flag, GateRun, ReadCall
-from trajectory_guard.joining import absorb, apart, begin_again, take_place
+from trajectory_guard.joining import absorb, apart, as_reported, begin_again, take_place
 from trajectory_guard.locks import RetiredError, looks_again
 from trajectory_guard.prices import PriceTable
 from trajectory_guard.quality.board import QualityScores, clear_flags
@@ -158,7 +158,7 @@ class FlagBoard(QualityScores):
                 stated = awaiting if state is None else awaiting._replace(state_snapshot_hash=state, stated=True)
                 verdict = self._evaluate(entry, stated)
             elif reported_by != label and not entry.adopt_run(reported_by, label, run):
-                verdict = self._evaluate_again(entry, step)
+                verdict = self._evaluate_again(entry, as_reported(entry, step))
             entry.mark_gated(label, stoppable)  # a run that begins with this step, or has got this label
         if self.recovered:
             publish(self)

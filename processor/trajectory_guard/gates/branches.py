@@ -7,6 +7,7 @@ import binascii
 import logging
 import zlib
 from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from trajectory_guard import telemetry
@@ -102,6 +103,28 @@ def follow_branch(
     elif newest is not None and _is_undecided(as_begun(board, trajectory, messages), status, newest):
         board.branches.stop_again(trajectory, newest.step_id)
     _follow_rewriting(board, trajectory, messages, status)
+
+
+def follow_turn(board: FlagBoard, trajectory: str, messages: Sequence[Any], trace_id: str | None) -> None:
+    """Record the user turn that begins with the last message, at once: a summary may take the place of that message.
+
+    Parameters:
+        trajectory, messages: as for ``follow_branch``.
+        trace_id: of the trace in which it begins, None if unknown.
+    """
+    turn = turn_of(as_begun(board, trajectory, messages))
+    if turn is not None:
+        board.branches.note_turn(trajectory, turn, trace_id, given_up=not _stands_behind_answer(messages))
+
+
+def _stands_behind_answer(messages: Sequence[Any]) -> bool:
+    """Whether the model has answered right before the last message, or before others that a person wrote."""
+    for message in islice(reversed(messages), 1, None):
+        if is_answer(message):
+            return True
+        if not is_of_person(message):
+            break
+    return False
 
 
 def note_read_below(

@@ -34,7 +34,13 @@ from trajectory_guard.core.boundary import PERSON
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.tracking.scope import label_of
 from trajectory_guard.gates.arguments import check_gate_arguments
-from trajectory_guard.gates.branches import as_begun, follow_branch, follow_branch_below, note_request
+from trajectory_guard.gates.branches import (
+    as_begun,
+    follow_branch,
+    follow_branch_below,
+    follow_turn,
+    note_request,
+)
 from trajectory_guard.gates.call_ids import with_uses
 from trajectory_guard.gates.gate import Gate, GateDecision, current_trace
 from trajectory_guard.gates.langgraph_internals import CONFIG_KEY_CHECKPOINTER, CONFIG_KEY_TASK_ID
@@ -170,9 +176,8 @@ class GraphGate:
             self.gate.contain()
 
     def follow_branch(self, messages: Sequence[Any], status: Any, config: Mapping[str, Any]) -> None:
-        """Before a decision, and before a model call without one: a checkpoint may be resumed once more.
-
-        The user turn that begins here is recorded at once: a summary may take the place of its message.
+        """Before a decision, and before a model call without one: a checkpoint may be resumed once more, or a user turn
+        begin.
         """
         has_saver = has_checkpointer(config)
         thread_id = thread_id_of(config)
@@ -184,10 +189,8 @@ class GraphGate:
         elif thread_id is not None:
             messages = as_messages(messages)
             follow_branch(self.gate.board, thread_id, messages, status or {}, has_saver=has_saver)
-            begins = bool(messages) and is_of_person(messages[-1])
-            turn = turn_of(as_begun(self.gate.board, thread_id, messages)) if begins else None
-            if turn is not None:
-                self.gate.board.branches.note_turn(thread_id, turn)
+            if messages and is_of_person(messages[-1]):
+                follow_turn(self.gate.board, thread_id, messages, current_trace())
 
     def deciding(self, config: Mapping[str, Any]) -> AbstractContextManager[None]:
         """A context for ``follow_branch`` and ``decide``: no other run of the thread comes between the two.
