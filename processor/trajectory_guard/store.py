@@ -103,12 +103,12 @@ class FlagBoard(QualityScores):
                 key = call_key(step.call_id) if step.call_id is not None else None
                 if recovered := earlier is not None and entry.take_failed(earlier, record, key):
                     earlier = None
-                report = report_on(entry.recent, record, earlier, step.usage, twice=entry.state.twice and not recovered)
-                entry.recent, known = report.recent, report.evaluated
-                if report.dropped or (key is not None and key in entry.message_calls):
+                twice = entry.state.twice and not recovered
+                entry.recent, drops, known = report_on(entry.recent, record, earlier, step.usage, twice=twice)
+                if drops or (key is not None and key in entry.message_calls):
                     self.counts["duplicates"] += 1
                     return None
-                step = entry.state.take_over(step, earlier, evaluated=known)
+                step = step if earlier is None else entry.state.take_over(step, earlier, evaluated=known)
                 entry.note(record, key, step.batch, twice=earlier is not None)
                 if self.config.cursor and not known:
                     self.cursors.record_step(entry, step, label)

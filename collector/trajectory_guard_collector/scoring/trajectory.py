@@ -293,12 +293,12 @@ class Trajectory:
             return self._with_first_step(head, item, verdict)
         record = CallRecord.of(step, run_label(step, _NO_TURNS))
         earlier = reported(head.recent, record)
-        report = report_on(head.recent, record, earlier, twice=head.state.twice)
-        head.recent, item.repeats = report.recent, report.dropped
-        if report.dropped:
+        head.recent, item.repeats, known = report_on(head.recent, record, earlier, twice=head.state.twice)
+        if item.repeats:
             return None
-        step = head.state.take_over(step, earlier, evaluated=report.evaluated)
-        head.state.twice = head.state.twice or earlier is not None
+        if earlier is not None:
+            step = head.state.take_over(step, earlier, evaluated=known)
+            head.state.twice = True
         if record.outcome != INTERRUPTED:
             head.recent = (*head.recent[1 - RECENT_CALLS :], record)
         return self._with_first_step(head, item, engine.observe(head.state, head.usage.charge(step)))

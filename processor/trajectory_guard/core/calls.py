@@ -174,20 +174,6 @@ def is_fuller(second: CallRecord, first: CallRecord) -> bool:
     return first.args_hash is None and second.args_hash is not None
 
 
-class Report(NamedTuple):
-    """What one more record says of its call.
-
-    Fields:
-        recent: the records to compare later ones with.
-        dropped: it is not evaluated: it says nothing more than an earlier one, or another one will say more.
-        evaluated: the call was evaluated before, with what an earlier record showed of it.
-    """
-
-    recent: tuple[CallRecord, ...]
-    dropped: bool = False
-    evaluated: bool = False
-
-
 def report_on(
     recent: tuple[CallRecord, ...],
     seen: CallRecord,
@@ -195,7 +181,7 @@ def report_on(
     usage: Usage | None = None,
     *,
     twice: bool,
-) -> Report:
+) -> tuple[tuple[CallRecord, ...], bool, bool]:
     """Whether a record is evaluated. Of two instrumentations one may hide what the other one shows.
 
     The first time both records are evaluated. From then on the first one of a call waits for the second one, as long as
@@ -205,14 +191,18 @@ def report_on(
         recent: records of the newest calls; earlier: the one among them of the same call, if there is one.
         usage: charged to the step already.
         twice: a first record in this trajectory has hidden what the second one showed.
+
+    Returns:
+        The records to compare later ones with; whether this one is dropped, since it says nothing more than an earlier
+        one, or another one will say more; and whether the call was evaluated before, with what an earlier one showed.
     """
     if earlier is None:
-        if not _awaits_another(recent, seen, twice=twice):
-            return Report(recent)
-        return Report((*recent[1 - RECENT_CALLS :], seen._replace(usage=usage)), dropped=True)
+        if not twice or seen.args_hash is not None or not _awaits_another(recent, seen):
+            return recent, False, False
+        return (*recent[1 - RECENT_CALLS :], seen._replace(usage=usage)), True, False
     if is_fuller(seen, earlier):
-        return Report(recent, evaluated=not _awaits_another(recent, earlier, twice=twice))
-    return Report(with_report(recent, earlier, seen), dropped=True, evaluated=True)
+        return recent, False, not (twice and _awaits_another(recent, earlier))
+    return with_report(recent, earlier, seen), True, True
 
 
 def completed(step: StepRecord, earlier: CallRecord) -> StepRecord:
@@ -225,10 +215,8 @@ def completed(step: StepRecord, earlier: CallRecord) -> StepRecord:
     return step._replace(outcome_type=ERROR, state_snapshot_hash=snapshot)
 
 
-def _awaits_another(recent: Sequence[CallRecord], seen: CallRecord, *, twice: bool) -> bool:
-    """Whether a record hides the arguments, and another one that shows them is to follow."""
-    if not twice or seen.args_hash is not None:
-        return False
+def _awaits_another(recent: Sequence[CallRecord], seen: CallRecord) -> bool:
+    """Whether a record that hides the arguments is followed by one that shows them, as of other calls of its tool."""
     return any(one.tool == seen.tool and one.args_hash is not None for one in recent)
 
 

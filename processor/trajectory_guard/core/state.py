@@ -227,14 +227,12 @@ class TrajectoryState:
         self.index = max(0, self.index - steps)
         self.step_ids.truncate(steps)
 
-    def take_over(self, step: StepRecord, earlier: CallRecord | None, *, evaluated: bool) -> StepRecord:
+    def take_over(self, step: StepRecord, earlier: CallRecord, *, evaluated: bool) -> StepRecord:
         """The fuller record of a call, with what only the one before it says.
 
         Parameters:
             evaluated: the one before was evaluated. If nothing else was in its run, that step is taken back.
         """
-        if earlier is None:
-            return step
         run = self.run
         if evaluated and run is not None and run.index == 1 and run.last_end == earlier.end and not run.ladder.episode:
             del self.runs[run.label]
