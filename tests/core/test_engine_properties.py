@@ -380,3 +380,15 @@ def test_counts_are_true_beyond_what_is_remembered(steps: list[StepRecord], rule
                 reported = found.count
                 assert reported == true_count(found, seen)
     assert reported
+
+
+def test_a_step_that_is_written_by_hand_needs_no_fingerprints() -> None:
+    """Without them nothing was found, and the evidence was called full."""
+    engine = Engine()
+    state = engine.new_state("t")
+    steps = [StepRecord(str(at), "t", "search", args={"q": "x"}, result="", outcome_type="empty") for at in range(5)]
+    by_hand = [engine.observe(state, step) for step in steps]
+    state = engine.new_state("t")
+    full = [engine.observe(state, record("search", {"q": "x"}, "", "empty", step_id=str(at))) for at in range(5)]
+    assert [one and one.level.name for one in by_hand] == ["OBSERVE", "OBSERVE", "NUDGE", "NUDGE", "STOP"]
+    assert [one and one.score for one in by_hand] == [one and one.score for one in full]

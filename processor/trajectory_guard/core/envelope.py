@@ -9,7 +9,16 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.essentials import with_essential_args
-from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, checksum, digest64, object_in, sorted_bytes, text_bytes
+from trajectory_guard.core.fingerprints import (
+    UNKNOWN,
+    Symbol,
+    args_hash,
+    checksum,
+    digest64,
+    object_in,
+    sorted_bytes,
+    text_bytes,
+)
 from trajectory_guard.core.frames import without_structure
 from trajectory_guard.core.masking import is_volatile_key, mask_noise, result_hash
 from trajectory_guard.core.steps import ERROR, SUCCESS, StepRecord
@@ -170,6 +179,8 @@ def readable(step: StepRecord) -> StepRecord:
     """A step without what is only said about its call, and whose result is without what is only around it, a runtime's
     header or the rest of a response, and without binary data.
     """
+    if step.tool_args_hash is None or step.state_snapshot_hash is None:
+        step = _with_fingerprints(step)
     step, result = with_essential_args(step), step.result
     if result is None:
         return step
@@ -183,6 +194,15 @@ def readable(step: StepRecord) -> StepRecord:
     if plain is not result:
         step = with_result(step, plain)  # the header has a duration
     return step._replace(result=with_digests(plain)) if len(plain) >= MIN_CHARS else step
+
+
+def _with_fingerprints(step: StepRecord) -> StepRecord:
+    """A step with the fingerprints of its arguments and result: one that is written by hand may lack them."""
+    if step.tool_args_hash is None and step.args is not None:
+        step = step._replace(tool_args_hash=args_hash(step.args))
+    if step.state_snapshot_hash is None and step.result is not None:
+        step = step._replace(state_snapshot_hash=result_hash(step.outcome_type, step.result))
+    return step
 
 
 def with_result(step: StepRecord, result: str) -> StepRecord:

@@ -174,8 +174,10 @@ class StepRecord(NamedTuple):
         step_id: span id in hex, or a UUID. A second record with the same id is ignored.
         trajectory_id: conversation id, else thread or session id, else trace id.
         tool_name: as emitted; compared case-folded.
-        tool_args_hash: SHA-256 hex of the canonical arguments, None if they are unknown.
-        state_snapshot_hash: fingerprint of the result, or of a state the application supplies; None if unknown.
+        tool_args_hash: SHA-256 hex of the canonical arguments. None: the engine computes it from ``args``; unknown
+            without them.
+        state_snapshot_hash: fingerprint of the result, or of a state the application supplies. None: the engine
+            computes it from ``result``; unknown without it.
         outcome_type: success, empty, error, denied or interrupted.
         agent_id: stable name of the acting agent, or None.
         timestamp: start of the call, seconds since the epoch (or since the start of a recording).
