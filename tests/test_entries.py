@@ -76,6 +76,21 @@ def fails_once(board: FlagBoard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(board.engine._reader, "read", reading)
 
 
+def test_parallel_calls_that_share_an_id_are_evaluated_once() -> None:
+    """A gate reads each of them from the messages after a span has reported it in the same run."""
+    board = FlagBoard(GuardConfig())
+    board.observe(record("search", {"n": 0}, "answer 0", call_id="first", turn="question"))
+    read = []
+    for number in (1, 2, 3):
+        span = {"t": float(number), "turn": "question", "trace_id": "trace", "dialect": "openinference"}
+        board.observe(record("search", {"n": number}, f"answer {number}", call_id="shared", **span))
+    for number in (1, 2, 3):
+        shown = record("search", {"n": number}, f"answer {number}", call_id="shared", turn="question")
+        read.append(board.observe_from_messages(shown))
+    assert read == [None, None, None]
+    assert board.counts["steps"] == 4
+
+
 @REPLACES_CODE
 def test_a_call_that_cannot_be_evaluated_again_stays_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gate reads a call that spans have reported, in another run than theirs."""

@@ -309,7 +309,7 @@ class Branches:
         return entry.left_to_gates or step.trajectory_id == step.trace_id
 
     def set_apart(
-        self, trajectory_id: str, instance: str, trace_id: str, messages: Sequence[object], *, begins: bool
+        self, trajectory_id: str, instance: str, trace_id: str, answered: Iterable[str], *, begins: bool
     ) -> None:  # fmt: skip
         """Leave the tool calls of a trace to the gates if it holds several graph runs at the same time.
 
@@ -320,7 +320,7 @@ class Branches:
 
         Parameters:
             instance: the agent instance of the gate; trace_id: in which it decides.
-            messages: in the state of the gate's graph.
+            answered: ids of the calls whose results are in the messages of the gate's graph.
             begins: the run has begun without a gate; calls of others show that it is not alone.
         """
         if begins:
@@ -329,7 +329,7 @@ class Branches:
             return
         if self._table.is_shared(trace_id):  # by threads: the steps that stayed with the trace are anybody's
             self._leave_to_gates(trace_id)
-        if self._remove_mixed(trajectory_id, instance, messages):
+        if self._remove_mixed(trajectory_id, instance, tuple(answered)):
             with self._table.lock:
                 self.crowded[trace_id] = True
 
@@ -339,8 +339,8 @@ class Branches:
             entry.left_to_gates = True
 
     @looks_again
-    def _remove_mixed(self, trajectory_id: str, instance: str, messages: Sequence[object]) -> bool:
-        """Remove the calls of a run of which the messages contain only some; whether there is such a run."""
+    def _remove_mixed(self, trajectory_id: str, instance: str, answered: Collection[str]) -> bool:
+        """Remove the calls of a run of which only some were answered; whether there is such a run."""
         entry = self._table.find(trajectory_id)
         if entry is None or entry.left_to_gates:
             return False
@@ -348,8 +348,7 @@ class Branches:
             unread = [key for key in (entry.calls[entry.calls.start + at] for at in range(len(entry.calls))) if key]
             if not unread:
                 return False
-            ids = (getattr(message, "tool_call_id", None) for message in messages)
-            own = Counter(call_key(str(one)) for one in ids if one)
+            own = Counter(call_key(str(one)) for one in answered)
             runs = {run for key in unread if key in own for run in entry.runs_of(key)}
             runs.add(label_of(instance, entry.state.turns.get(instance)))
             mixed = [key for key in unread if not runs.isdisjoint(entry.runs_of(key))]

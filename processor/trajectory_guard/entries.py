@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from trajectory_guard.between import Given, stronger
-from trajectory_guard.core.calls import RECENT_CALLS, CallRecord, call_key, has_recovered, without_id
+from trajectory_guard.core.calls import RECENT_CALLS, CallRecord, call_key, has_recovered, reporting, without_id
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.hand_flag import HandFlag
 from trajectory_guard.core.history import WIDTH, Ring
@@ -368,12 +368,10 @@ class Entry(RestingState):
 
     def take_awaiting(self, step: StepRecord) -> StepRecord | None:
         """The step that spans have reported for a call that the gate has read; None if none awaits a state."""
-        for place, one in enumerate(self.awaiting_state):
-            by_id = one.call_id is not None and step.call_id is not None
-            same_args = one.tool_args_hash == step.tool_args_hash
-            if one.call_id == step.call_id if by_id else same_args and one.tool_name == step.tool_name:
-                return self.awaiting_state.pop(place)
-        return None
+        found = reporting(self.awaiting_state, step) if self.awaiting_state else None
+        if found is not None:
+            self.awaiting_state.remove(found)
+        return found
 
     @property
     def awaits_too_many(self) -> bool:
@@ -468,7 +466,10 @@ class Entry(RestingState):
             if (run := self._take_own(key, label)) is not None:
                 return run
         elif self.calls.forget(key):
-            return self.call_runs.pop(key, _NO_LABEL)[-1]
+            *others, run = self.call_runs.pop(key, _NO_LABEL)
+            if others and key in self.calls:  # parallel calls may share an id
+                self.call_runs[key] = tuple(others)
+            return run
         return record.run if (record := self.take_without_id(CallRecord.of(step))) is not None else None
 
     def _take_own(self, key: bytes, label: str) -> str | None:

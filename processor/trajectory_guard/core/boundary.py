@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, get_args
 
@@ -195,11 +196,29 @@ def may_be(call: Call, seen: Sighting) -> bool:
     """Whether a source shows this call, and not another one with the same id: some models reuse ids."""
     known = call.seen.get(seen.source)
     if known is not None and known != seen.key:
+        if seen.source == "messages" and seen.batch and seen.batch == call.batch:
+            return False  # parallel calls share the id
         bare = seen.call_id in (known, seen.key)  # a message that had no id yet
         return not call.outcome or (bare and seen.source == "messages")
     if known is None and call.outcome and call.digest and seen.digest and not _has_arguments(call, seen):
         return seen.source == "messages" and call.decision == ALLOWED  # edited on its way
     return seen.source != "" or not call.outcome
+
+
+def shown_by(calls: Iterable[Call], seen: Sighting) -> Call | None:
+    """The first of ``calls`` with the id of a sighting that ``may_be`` the call; None if none may.
+
+    Parallel calls may share the id: of those of one model message the first with these arguments, if there is one.
+    """
+    found: Call | None = None
+    for call in calls:
+        if found is not None and (not found.batch or call.batch != found.batch):
+            break
+        if may_be(call, seen) and (found is None or _has_arguments(call, seen)):
+            found = call
+            if _has_arguments(call, seen):
+                break
+    return found
 
 
 def is_free(call: Call, seen: Sighting) -> bool:

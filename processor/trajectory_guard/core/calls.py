@@ -284,6 +284,22 @@ def without_id(recent: Iterable[CallRecord], call: CallRecord) -> CallRecord | N
     return None
 
 
+def reporting(steps: Iterable[StepRecord], call: StepRecord) -> StepRecord | None:
+    """The step that a span has reported for the call a gate has read; None if there is none.
+
+    Parallel calls may share an id: of several the first with these arguments, if there is one.
+    """
+    found: StepRecord | None = None
+    for step in steps:
+        by_id = step.call_id is not None and call.call_id is not None
+        is_equal = step.tool_args_hash == call.tool_args_hash
+        if step.call_id == call.call_id if by_id else is_equal and step.tool_name == call.tool_name:
+            if is_equal:
+                return step
+            found = found or step
+    return found
+
+
 def _same_arguments(first: CallRecord, second: CallRecord) -> bool:
     """Equal, or one and the same value under an argument name that one instrumentation dropped."""
     if first.args_hash == second.args_hash:

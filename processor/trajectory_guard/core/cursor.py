@@ -38,8 +38,8 @@ from trajectory_guard.core.boundary import (
     Task,
     batch_digest,
     is_free,
-    may_be,
     overlap,
+    shown_by,
 )
 from trajectory_guard.core.cursor_plain import read_plain, write_plain
 from trajectory_guard.core.cursor_report import CursorReport, View, are_parallel, missing_of, report_of, text_of
@@ -182,9 +182,10 @@ class Cursor:
 
     def find(self, seen: Sighting) -> Call | None:
         """The call that a source shows; None if it is new."""
-        for number in reversed(self._numbers.get(seen.call_id, ())) if seen.call_id else ():
-            if may_be(self.calls[number], seen):
-                return self.calls[number]
+        if seen.call_id:
+            known = shown_by((self.calls[number] for number in reversed(self._numbers.get(seen.call_id, ()))), seen)
+            if known is not None:
+                return known
         numbers = self._numbers.get("", ()) if seen.call_id else self.calls
         tool, others = seen.tool.casefold(), (self.calls[number] for number in numbers)
         return next((call for call in others if is_free(call, seen) and call.tool.casefold() == tool), None)

@@ -19,6 +19,7 @@ from trajectory_guard.core.text import as_data, clip
 from trajectory_guard.core.tracking.scope import label_of
 from trajectory_guard.cursor.table import excerpt, short
 from trajectory_guard.gates.branches import with_summaries_marked
+from trajectory_guard.gates.call_ids import own_id, requests_for
 from trajectory_guard.gates.messages import (
     MAX_LOOK_BACK,
     answer_of,
@@ -119,7 +120,7 @@ class Boundaries:
 
     def __init__(self, board: FlagBoard) -> None:
         self.board = board
-        self._newest: tuple[weakref.ref[Any], dict[str, dict[str, Any]]] | None = None
+        self._newest: tuple[weakref.ref[Any], dict[str, list[dict[str, Any]]]] | None = None
 
     @property
     def redact(self) -> bool:
@@ -199,7 +200,7 @@ class Boundaries:
     def _sighting(self, one: Mapping[str, Any], source: str, key: str, label: str, instance: str) -> Sighting:
         args = one.get("args")
         return Sighting(
-            short(str(one.get("name") or "")), source, short(key), short(str(one.get("id") or "")), *digests_of(args),
+            short(str(one.get("name") or "")), source, short(key), short(str(own_id(one) or "")), *digests_of(args),
             "" if self.redact else excerpt(args), label, instance,
         )  # fmt: skip
 
@@ -224,29 +225,32 @@ class Boundaries:
     def _at_tool(self, cursor: Cursor, instance: str, messages: Sequence[Any], one: Mapping[str, Any]) -> Call:
         """The call that has come to its tool: as the messages know it, if they do."""
         label = self._label(cursor, instance, turn_of(messages))
-        found = self._request_with(messages, one.get("id"))
+        found = self._request_with(messages, one)
         if found is None:
-            return cursor.sight(self._sighting(one, "gate", str(one.get("id")), label, instance))
-        message = found[0]
-        seen = self._sighting(one, "messages", step_id_of(*found), label, instance)
-        seen = seen._replace(batch=short(step_id_of(message, first_request(message) or found[1])))
+            return cursor.sight(self._sighting(one, "gate", str(own_id(one)), label, instance))
+        message, (requested, *_) = found
+        seen = self._sighting(one, "messages", step_id_of(message, requested), label, instance)
+        seen = seen._replace(batch=short(step_id_of(message, first_request(message) or requested)))
         was_dropped = _was_dropped(cursor, message, seen)  # before it ran: more are open than a cursor keeps
         call = cursor.sight(seen)
         call.proposed |= was_dropped
         return call
 
-    def _request_with(self, messages: Sequence[Any], call_id: Any) -> tuple[Any, dict[str, Any]] | None:
+    def _request_with(self, messages: Sequence[Any], one: Mapping[str, Any]) -> tuple[Any, list[dict[str, Any]]] | None:
         """``request_with``; the calls of the newest message by id are kept, because parallel calls ask one by one."""
+        call_id = own_id(one)
         newest = next((one for one in reversed(messages[-MAX_LOOK_BACK:]) if first_request(one) is not None), None)
         known = self._newest
         if newest is None or known is None or known[0]() is not newest or call_id not in known[1]:
             try:
-                known = weakref.ref(newest), {str(call.get("id")): call for call in requests_of(newest)}
+                known = weakref.ref(newest), dict[str, list[dict[str, Any]]]()
             except TypeError:  # a state of its own kind
-                return request_with(messages, call_id)
+                return request_with(messages, one)
+            for call in requests_of(newest):
+                known[1].setdefault(str(own_id(call)), []).append(call)
             self._newest = known
-        call = known[1].get(call_id)
-        return (newest, call) if call is not None else request_with(messages, call_id)
+        found = requests_for(one, known[1].get(call_id, ()))
+        return (newest, found) if found else request_with(messages, one)
 
     def execution(
         self, trajectory: str, instance: str, messages: Sequence[Any], one: Mapping[str, Any],

@@ -36,6 +36,7 @@ from trajectory_guard.gates.branches import (
     saved_state,
     with_summaries_marked,
 )
+from trajectory_guard.gates.call_ids import own_ids_answered
 from trajectory_guard.gates.deliveries import deliveries, note_said, texts_given
 from trajectory_guard.gates.messages import (
     calls_before_nudges,
@@ -150,7 +151,7 @@ class Gate:
         branches = self.board.branches
         if (self.is_own_node or branches.crowded) and (trace_id := current_trace()) is not None:
             begins = self.is_own_node and is_first_round(messages)
-            branches.set_apart(trajectory, namespace, trace_id, messages, begins=begins)
+            branches.set_apart(trajectory, namespace, trace_id, own_ids_answered(messages), begins=begins)
         messages, turn = with_summaries_marked(self.board, trajectory, namespace, messages)
         read_quality(self.board, trajectory, messages, namespace)
         if self.board.config.cursor:
@@ -270,8 +271,7 @@ class Gate:
 
     def _by_call(self, messages: Sequence[Any]) -> str | None:
         """The trajectory in which the newest call was evaluated: for instrumentations that leave no current span."""
-        call_id = getattr(messages[-1], "tool_call_id", None) if messages else None
-        return self.board.find_call(call_id) if call_id else None
+        return next(map(self.board.find_call, own_ids_answered(messages[-1:])), None)
 
     def _restore(self, trajectory: str, status: Mapping[str, Any]) -> bool:
         """Continue from the saved state if it is further; False if it cannot be read."""

@@ -41,7 +41,7 @@ from trajectory_guard.gates.branches import (
     follow_turn,
     note_request,
 )
-from trajectory_guard.gates.call_ids import with_uses
+from trajectory_guard.gates.call_ids import share_ids, with_uses
 from trajectory_guard.gates.gate import Gate, GateDecision, current_trace
 from trajectory_guard.gates.langgraph_internals import CONFIG_KEY_CHECKPOINTER, CONFIG_KEY_TASK_ID
 from trajectory_guard.gates.loop_error import LoopDetectedError
@@ -437,7 +437,10 @@ def as_messages(messages: Sequence[Any]) -> Sequence[Any]:
     if not _WHOLE.issuperset(map(type, messages)):  # as in few states
         messages = _converted(messages)
     for message in messages:
-        if not message.id and message.type == "ai":  # as in few states
+        if message.type != "ai":
+            continue
+        has_several = message.tool_calls[1:] or message.invalid_tool_calls
+        if not message.id or (has_several and share_ids(message)):  # as in few states
             messages = with_uses(messages)
             break
     for message in messages:

@@ -28,7 +28,7 @@ from trajectory_guard.core.steps import (
 )
 from trajectory_guard.core.text import SIGNATURE
 from trajectory_guard.core.tools import is_handoff
-from trajectory_guard.gates.call_ids import call_name
+from trajectory_guard.gates.call_ids import call_name, own_id, own_ids_answered, requests_for
 from trajectory_guard.spans.content import as_text
 from trajectory_guard.spans.extract import tokens
 
@@ -278,8 +278,9 @@ def new_steps(
     newest_shown: list[Shown] = []
     found: list[list[StepRecord]] = []
     in_turn = False  # results were read, and not yet the message that requested them
+    last = len(messages) - 1
     for behind, message in enumerate(reversed(messages)):
-        position = len(messages) - 1 - behind
+        position = last - behind
         if is_tool_message(message):
             answers[message.tool_call_id] = message
             if newest_shown:
@@ -360,7 +361,7 @@ def _tool_calls(message: Any) -> list[dict[str, Any]]:
     broken = getattr(message, "invalid_tool_calls", None)
     if not broken:
         return calls
-    return [*calls, *({"name": one.get("name") or "", "args": one.get("args"), "id": one.get("id")} for one in broken)]
+    return [*calls, *({**one, "name": one.get("name") or ""} for one in broken)]
 
 
 def requests_of(message: Any) -> list[dict[str, Any]]:
@@ -391,7 +392,7 @@ def requested_in_turn(messages: Sequence[Any]) -> Iterator[str]:
 
 def batch_in(message: Any) -> tuple[str, list[str]] | None:
     """Label of a model turn, as its steps have it, and the ids of the calls that it requests; None without calls."""
-    ids = [str(call["id"]) for call in _tool_calls(message) if call.get("id")]
+    ids = [str(name) for call in _tool_calls(message) if (name := own_id(call))]
     return (_batch_label(message), ids) if ids else None
 
 
@@ -409,21 +410,20 @@ def answer_of(answer: Any) -> tuple[Outcome, str]:
     stated = inner is not None and inner.error is True and content.__class__ is str
     failed = stated or getattr(answer, "status", "success") == "error"
     outcome = classify(text, failed=failed, refused=is_refusal_message(answer))
-    return outcome, text_without_id(text, answer.tool_call_id) if outcome == ERROR else text
+    return outcome, text_without_id(text, next(own_ids_answered([answer]), None)) if outcome == ERROR else text
 
 
-def requesting(messages: Sequence[Any], call_id: Any) -> str | None:
-    """The step id of the newest request with this call id, None if the messages hold none."""
-    found = request_with(messages, call_id)
-    return step_id_of(*found) if found is not None else None
+def requesting(messages: Sequence[Any], call: Mapping[str, Any]) -> list[str]:
+    """The step id of the newest request for a call; of several if neither ids nor arguments tell them apart."""
+    message, calls = request_with(messages, call) or (None, [])
+    return [step_id_of(message, one) for one in calls]
 
 
-def request_with(messages: Sequence[Any], call_id: Any) -> tuple[Any, dict[str, Any]] | None:
-    """The newest model message that requests a call with this id, and the call; None if there is none."""
+def request_with(messages: Sequence[Any], call: Mapping[str, Any]) -> tuple[Any, list[dict[str, Any]]] | None:
+    """The newest model message that requests a call, and its ``requests_for`` the call; None if there is none."""
     for message in reversed(messages[-MAX_LOOK_BACK:]):
-        for call in _tool_calls(message):
-            if call.get("id") == call_id:
-                return message, call
+        if found := requests_for(call, _tool_calls(message)):
+            return message, found
     return None
 
 
@@ -435,7 +435,7 @@ def step_id_of(message: Any, call: dict[str, Any]) -> str:
 
 def _step(message: Any, call: dict[str, Any], answer: Any, trajectory_id: str, now: float) -> StepRecord:
     kind, text = answer_of(answer)
-    args, call_id = call.get("args"), str(call["id"])
+    args, call_id = call.get("args"), str(own_id(call))
     return StepRecord(
         step_id=step_id_of(message, call),
         trajectory_id=trajectory_id,

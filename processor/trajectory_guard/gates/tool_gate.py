@@ -25,6 +25,7 @@ from trajectory_guard.core.tracking.scope import label_of
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.gates.boundaries import NO_EXECUTION, Execution, NoExecution
+from trajectory_guard.gates.call_ids import own_id
 from trajectory_guard.gates.gate import Gate, current_trace
 from trajectory_guard.gates.graph_gate import as_messages, configurable_of, get, namespace_of, thread_id_of
 from trajectory_guard.gates.langgraph_internals import CONFIG_KEY_READ, with_wrappers, wrappers_of
@@ -74,7 +75,7 @@ class ToolGate:
             refusal = self._evaluate(call, messages, trajectory, config)
             if refusal is not None:
                 return self._message(call, refusal, trajectory, messages, config)
-            self._forward(config, requesting(messages, call["id"]))
+            self._forward(config, requesting(messages, call))
         except Exception:  # noqa: BLE001  an error of ours must not cost the host its tool call
             self.gate.contain()
         return None
@@ -83,6 +84,7 @@ class ToolGate:
         self, messages: Sequence[Any], status: Mapping[str, Any], config: Mapping[str, Any]
     ) -> list[ToolMessage]:
         """Answers to the newest model message, if a person has refused every call that it requests; else none."""
+        messages = as_messages(messages)
         calls = getattr(messages[-1], "tool_calls", None) if messages else None
         if not calls or getattr(messages[-1], "invalid_tool_calls", None):
             return []
@@ -131,7 +133,7 @@ class ToolGate:
             why = refusal.text.partition("\n")[0]
             self.gate.boundaries.refused(trajectory, namespace_of(config), messages, call, why)
         return ToolMessage(
-            refusal.text, tool_call_id=call["id"], name=call["name"], status="error",
+            refusal.text, tool_call_id=own_id(call), name=call["name"], status="error",
             additional_kwargs={MARK: {"refused": True}},
         )  # fmt: skip
 
@@ -163,9 +165,9 @@ class ToolGate:
     # A call that was refused before it came here (a review between model and tools) comes here only once a person has
     # allowed it. A call that came here first was refused by the tool itself or on its way, and would be again.
 
-    def _forward(self, config: Mapping[str, Any], step_id: str | None) -> None:
-        if step_id is not None:
-            with self._lock:
+    def _forward(self, config: Mapping[str, Any], step_ids: Sequence[str]) -> None:
+        with self._lock:
+            for step_id in step_ids:
                 self._forwarded[_place_of(config), step_id] = True
 
     def _was_forwarded(self, config: Mapping[str, Any], step_id: str) -> bool:
