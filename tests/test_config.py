@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, get_origin
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
 
 from tests.helpers import DATA
 from trajectory_guard import runtime
@@ -579,6 +580,16 @@ def test_an_unknown_loop_type_without_a_near_one_names_those_there_are() -> None
         ConfigError, match=r"unknown loop type 'I'; known: TYPE_I_STUTTER, TYPE_II_INSANITY, .*MONOLOGUE"
     ):
         GuardConfig(weights={"I": 0})
+
+
+def test_a_mistake_in_a_variable_does_not_stop_a_program_whose_guard_is_disabled(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(runtime, "_process", runtime.Process())
+    monkeypatch.setenv("TRAJECTORY_GUARD_MODE", "foo")
+    monkeypatch.setenv("TRAJECTORY_GUARD_DISABLED", "true")
+    assert instrument(TracerProvider(shutdown_on_exit=False)).config == GuardConfig()
+    assert "as the guard is switched off: environment variable TRAJECTORY_GUARD_MODE: expected" in caplog.text
 
 
 def test_a_switch_that_says_neither_yes_nor_no_is_named(

@@ -188,6 +188,29 @@ def test_a_provider_instrumented_by_name_and_then_set_gets_one_processor() -> No
     assert shared_board().counts["duplicates"] == 0
 
 
+@pytest.mark.parametrize("takes_processors", [True, False])
+def test_a_processor_that_no_provider_takes_leaves_the_configuration_free(takes_processors: bool) -> None:
+    waiting = instrument(config=GuardConfig(decay=0.4))
+    provider: trace.TracerProvider = application()[0] if takes_processors else trace.NoOpTracerProvider()
+    if takes_processors:
+        instrument(provider)
+    trace.set_tracer_provider(provider)
+    assert not waiting.enabled
+    assert waiting not in shared_board().processors
+    uninstrument()
+    shared_board(GuardConfig(decay=0.6))
+
+
+def test_a_provider_that_was_switched_off_evaluates_again_as_the_awaited_one() -> None:
+    instrument()
+    provider, _ = application()
+    own = instrument(provider)
+    uninstrument(provider)
+    trace.set_tracer_provider(provider)
+    assert own.enabled
+    assert loop() is Level.NUDGE
+
+
 def test_uninstrument_before_the_provider_leaves_it_alone_and_instrument_takes_it_up_again() -> None:
     before = trace._set_tracer_provider
     waiting = instrument()

@@ -222,6 +222,11 @@ class EntryTable:
         with self.lock:  # a new set: others may be going through the one before
             self.processors = WeakSet([*self.processors, processor])
 
+    def remove_processor(self, processor: CallerSite) -> None:
+        """Ask a processor no longer who a caller is: it will report no spans."""
+        with self.lock:
+            self.processors = WeakSet([one for one in self.processors if one is not processor])
+
     # --- reading ---------------------------------------------------------------------------------------------
 
     def caller_of(self, state: TrajectoryState) -> tuple[str, str]:

@@ -124,7 +124,7 @@ class Process:
 
     def _board_for(self, config: GuardConfig | None, *, gate: bool) -> SharedBoard:
         if self.board is None:
-            first = GuardConfig.from_env() if config is None else config
+            first = self._of_environment() if config is None else config
             if is_disabled():
                 self._warnings.append(("trajectory_guard: switched off by %sDISABLED", ENV_PREFIX))
             unclear = unclear_switch()
@@ -140,6 +140,17 @@ class Process:
             self._ended = False
             self._given = "gate" if gate and self._given != "process" else "process"
         return self.board
+
+    def _of_environment(self) -> GuardConfig:
+        """The configuration of the variables. A mistake in them does not stop a program whose guard is disabled."""
+        try:
+            return GuardConfig.from_env()
+        except ConfigError as error:
+            if not is_disabled():
+                raise
+            mistakes = "; ".join(map(str, error.mistakes))
+            self._warnings.append(("trajectory_guard: not used, as the guard is switched off: %s", mistakes))
+            return GuardConfig()
 
     def _reconcile(self, board: SharedBoard, config: GuardConfig, *, gate: bool) -> None:
         if self._given is not None:

@@ -103,13 +103,20 @@ class Instrumentation:
                 return
             self._waiting = None
             self._watch.stop()
-            if not hasattr(provider, "add_span_processor"):
+            known = self._on(provider)
+            if known is None and hasattr(provider, "add_span_processor"):
+                self._add(provider, waiting)
+                return
+            waiting.switch_off()  # no provider has it: switched on, it would keep the configuration for ever
+            waiting.board.remove_processor(waiting)
+            if known is not None:
+                known.switch_on()
+                remember(known.board, provider)
+            else:
                 _log.warning(
                     "trajectory_guard: %s, which was set as tracer provider, takes no span processors: spans are not "
                     "evaluated", type(provider).__name__,
                 )  # fmt: skip
-            elif self._on(provider) is None:
-                self._add(provider, waiting)
 
     def gate_visited(self) -> None:
         """Look for a provider again when a gate runs: the application has been set up by then."""
@@ -157,7 +164,10 @@ def instrument(
     *,
     meter_provider: metrics.MeterProvider | None = None,
 ) -> TrajectoryGuardProcessor:
-    """Attach the guard to a tracer provider. Idempotent. It does nothing under ``TRAJECTORY_GUARD_DISABLED=true``.
+    """Attach the guard to a tracer provider. Idempotent.
+
+    Under ``TRAJECTORY_GUARD_DISABLED=true`` the processor is attached and evaluates no span; a mistake in another
+    variable is then logged instead of raised.
 
     A guard that ``uninstrument`` or a shutdown of its provider has switched off is switched on again.
 
@@ -171,8 +181,8 @@ def instrument(
         The processor that is now attached, or will be when the global provider is set.
 
     Raises:
-        TypeError: the provider cannot take span processors.
-        ConfigError: this process was given another configuration before.
+        TypeError: the provider cannot take span processors, or ``config`` is no ``GuardConfig``.
+        ConfigError: the variables hold a mistake, or this process was given another configuration before.
     """
     return _instrumentation.instrument(tracer_provider, config, meter_provider)
 
