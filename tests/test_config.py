@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import math
 import pickle
 import re
@@ -18,6 +20,7 @@ from trajectory_guard import runtime
 from trajectory_guard.config import SECTIONS, ConfigError, GuardConfig, Mistake, ToolPolicy, unknown_variables
 from trajectory_guard.config_values import takes_number
 from trajectory_guard.core.detectors import weights
+from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings
 from trajectory_guard.otel.instrument import instrument
 from trajectory_guard.spending.settings import BudgetSettings, ModelPrice
@@ -32,7 +35,7 @@ BAD: dict[str, list[tuple[str, ...]]] = {
     "bad_wrong_type_of_policy.json": [("tools.job_status", "'poll'")],
     "bad_threshold_order.toml": [("nudge_threshold <= stop_threshold <= max_score", "4.0 / 3.0 / 5.0")],
     "bad_unknown_loop_type.yaml": [("unknown loop type 'TYPE_I_STUTER'", "did you mean 'TYPE_I_STUTTER'?")],
-    "bad_negative_weight.json": [("weights.TYPE_I_STUTTER", "-1.0 is below 0")],
+    "bad_negative_weight.json": [("weights.TYPE_I_STUTTER", "must be a number of at least 0, got -1.0")],
     "bad_weight_is_no_number.yaml": [("weights.TYPE_I_STUTTER", "nan")],
     "bad_not_a_number.yaml": [("decay", "nan")],
     "bad_mode.toml": [("mode", "'enforce', 'nudge' or 'observe'", "'enforc'")],
@@ -122,6 +125,8 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     "values, message",
     [
         ({"nudge_treshold": 1}, r"unknown key 'nudge_treshold' \(did you mean 'nudge_threshold'\?\)"),
+        ({"tools": {"Send": {}, "send": {}}}, r"tools\.send: given twice, as 'Send' too"),
+        ({"open_span_ttl_s": 1e300}, r"open_span_ttl_s: .*at most"),
         ({"qqq": 1}, r"unknown key 'qqq'$"),
         ({"decay": -0.1}, r"decay: .*, got -0\.1"),
         ({"history_steps": 3}, r"history_steps: .*12, got 3"),
@@ -265,7 +270,9 @@ def test_mistakes_are_there_as_data() -> None:
     assert "guard.toml: unknown key 'tools.a.pol' (did you mean 'poll'?)" in str(caught.value).splitlines()
     with pytest.raises(ConfigError) as caught:
         GuardConfig(weights={"TYPE_I_STUTTER": -1})
-    assert caught.value.mistakes == (Mistake("weights.TYPE_I_STUTTER", "-1.0 is below 0 or no number", "GuardConfig"),)
+    assert caught.value.mistakes == (
+        Mistake("weights.TYPE_I_STUTTER", "must be a number of at least 0, got -1.0", "GuardConfig"),
+    )
 
 
 def test_a_config_error_crosses_processes() -> None:
@@ -493,6 +500,68 @@ def test_a_configuration_cannot_be_changed() -> None:
         config.decay = 0.1  # type: ignore[misc]
 
 
+WITH_MAPPINGS = GuardConfig(
+    weights={"TYPE_I_STUTTER": 1.0},
+    tools={"job_status": {"poll": True}},
+    model_prices={"small": {"input": 1, "output": 2}},
+)
+
+
+@pytest.mark.parametrize("key", ["weights", "tools", "model_prices"])
+@pytest.mark.parametrize("config", [GuardConfig(), WITH_MAPPINGS], ids=["defaults", "given"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda values: values.__setitem__("x", 1),
+        lambda values: values.__delitem__("x"),
+        lambda values: values.__ior__({"x": 1}),
+        lambda values: values.update(x=1),
+        lambda values: values.setdefault("x", 1),
+        lambda values: values.pop("x", None),
+        lambda values: values.popitem(),
+        lambda values: values.clear(),
+    ],
+)
+def test_a_mapping_of_a_configuration_cannot_be_changed(
+    change: Callable[[Any], Any], config: GuardConfig, key: str
+) -> None:
+    before = dict(getattr(config, key))
+    with pytest.raises(TypeError, match="a configuration is frozen"):
+        change(getattr(config, key))
+    assert getattr(config, key) == before
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        lambda config: pickle.loads(pickle.dumps(config)),
+        copy.copy,
+        copy.deepcopy,
+        lambda config: config.model_copy(deep=True),
+        lambda config: GuardConfig(**config.model_dump()),
+        lambda config: GuardConfig(**json.loads(config.model_dump_json())),
+        lambda config: GuardConfig.from_mapping(dict(config)),
+        lambda config: config.with_gate_keys(GuardConfig()),
+    ],
+)
+def test_a_copy_of_a_configuration_is_equal_and_as_frozen(copied: Callable[[GuardConfig], GuardConfig]) -> None:
+    config = copied(WITH_MAPPINGS)
+    assert config == WITH_MAPPINGS
+    with pytest.raises(TypeError, match="a configuration is frozen"):
+        config.tools["x"] = ToolPolicy()  # type: ignore[index]
+
+
+def test_a_dumped_configuration_has_plain_mappings() -> None:
+    dumped = WITH_MAPPINGS.model_dump()
+    assert {type(dumped[key]) for key in ("weights", "tools", "model_prices")} == {dict}
+
+
+def test_a_configuration_is_no_settings_of_the_engine() -> None:
+    for settings in (GuardConfig(), {}, ToolSettings()):
+        with pytest.raises(TypeError, match=r"EngineSettings.*GuardConfig\.engine_settings\(\)"):
+            Engine(settings)  # type: ignore[arg-type]
+
+
 def test_defaults_are_those_of_the_design() -> None:
     config = GuardConfig()
     assert (config.nudge_threshold, config.stop_threshold, config.max_score, config.decay) == (2.0, 3.0, 5.0, 0.5)
@@ -520,7 +589,7 @@ def test_the_engine_is_set_by_every_key_that_it_has() -> None:
     ("values", "path", "message"),
     [
         ({"weights": {"TYPE_I": 1.0}}, "weights", "unknown loop type 'TYPE_I'"),
-        ({"weights": {"TYPE_I_STUTTER": -1.0}}, "weights.TYPE_I_STUTTER", "-1.0 is below 0 or no number"),
+        ({"weights": {"TYPE_I_STUTTER": -1.0}}, "weights.TYPE_I_STUTTER", "must be a number of at least 0, got -1.0"),
         ({"max_score": 2.5}, "thresholds", "must hold, got 2.0 / 3.0 / 2.5"),
     ],
 )

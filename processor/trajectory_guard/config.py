@@ -18,9 +18,9 @@ from trajectory_guard.config_messages import UNKNOWN_KEY, in_variables, unknown_
 from trajectory_guard.config_messages import ConfigError as ConfigError
 from trajectory_guard.config_messages import Mistake as Mistake
 from trajectory_guard.config_part import Numbers, PartModel, mistakes_of
-from trajectory_guard.config_values import BaseUrl, Number, OptionalPath, Secret, Token, without_userinfo
+from trajectory_guard.config_values import BaseUrl, Number, OptionalPath, ReadOnlyDict, Secret, Token, without_userinfo
 from trajectory_guard.core.detectors import weights as default_weights
-from trajectory_guard.core.settings import EngineSettings, ToolSettings, check_weights
+from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings, check_weights
 from trajectory_guard.core.templates import template_mistake
 from trajectory_guard.core.text import nearest
 from trajectory_guard.cursor.settings import CURSOR_KEYS, CursorSettings
@@ -104,7 +104,7 @@ class GuardConfig(CursorSettings, QualityKeys, Numbers):
     """Cap of the score; health = 1 - score / max_score."""
     decay: float = Field(default=_ENGINE.decay, ge=0.0, lt=1.0)
     """Factor on the score per step without a finding."""
-    weights: Mapping[str, Number] = Field(default_factory=default_weights)
+    weights: Mapping[str, Number] = Field(default_factory=default_weights, validate_default=True)
     """Weight per loop type; types left out keep their default, 0 switches a detector off."""
     history_steps: int = Field(default=_ENGINE.history_steps, ge=12, le=4096)
     """Steps remembered per run."""
@@ -127,7 +127,7 @@ class GuardConfig(CursorSettings, QualityKeys, Numbers):
     the score decays."""
     poll_patience: int = Field(default=_ENGINE.poll_patience, ge=1, le=1000)
     """Factor on the number of repeats while something is under way; once more where a pause lies between them."""
-    tools: Mapping[str, ToolPolicy] = Field(default_factory=dict)
+    tools: Mapping[str, ToolPolicy] = Field(default_factory=dict, validate_default=True)
     """Policies by tool name, compared case-folded."""
     mode: Mode = Field(default="enforce", pattern="^(enforce|nudge|observe)$")
     """Interventions of gates: ``enforce`` nudges and stops, ``nudge`` never stops, ``observe`` only records."""
@@ -163,7 +163,7 @@ class GuardConfig(CursorSettings, QualityKeys, Numbers):
     """Batches of up to 15 scores; 30 is what the smallest plan of Langfuse Cloud allows."""
     budgets: tuple[BudgetSettings, ...] = ()
     """Limits on spending, by trajectory, agent, service or day; gates act on them before a model is called."""
-    model_prices: Mapping[str, ModelPrice] = Field(default_factory=dict)
+    model_prices: Mapping[str, ModelPrice] = Field(default_factory=dict, validate_default=True)
     """USD per million tokens by model, as spans name it; they come before those of the extra ``prices``."""
     outlier_deviations: float = Field(default=3.0, ge=0.0, le=1_000.0)
     """Standard deviations above an agent's usual tokens from which a model call is reported; 0 reports none."""
@@ -179,7 +179,7 @@ class GuardConfig(CursorSettings, QualityKeys, Numbers):
     """Seconds after which an idle trajectory is evicted (and counted)."""
     max_open_spans: int = Field(default=10_000, ge=1)
     """Spans that have started and not ended which are tracked for identity; older ones are dropped (and counted)."""
-    open_span_ttl_s: float = Field(default=900.0, gt=0.0)
+    open_span_ttl_s: float = Field(default=900.0, gt=0.0, le=1e9)
     """Seconds after which a tool span that has not ended is dropped (and counted)."""
 
     @model_validator(mode="before")
@@ -192,8 +192,6 @@ class GuardConfig(CursorSettings, QualityKeys, Numbers):
                     data[key] = (data[key],)  # one name, instead of a list of one
             if isinstance(data.get("weights"), Mapping):
                 data["weights"] = {**default_weights(), **data["weights"]}
-            if isinstance(data.get("tools"), Mapping):
-                data["tools"] = {str(name).casefold(): policy for name, policy in data["tools"].items()}
         return data
 
     @model_validator(mode="after")
@@ -221,6 +219,22 @@ class GuardConfig(CursorSettings, QualityKeys, Numbers):
     def _of_known_types(cls, weights: Mapping[str, float]) -> Mapping[str, float]:
         check_weights(weights)  # here as well, so that it is reported together with other mistakes
         return weights
+
+    @field_validator("tools", mode="before")
+    @classmethod
+    def _case_folded(cls, tools: Any) -> Any:
+        if not isinstance(tools, Mapping):
+            return tools
+        written: dict[str, str] = {}
+        for name in map(str, tools):
+            if (first := written.setdefault(name.casefold(), name)) != name:
+                raise SettingsError(f"tools.{name}", f"given twice, as {first!r} too")
+        return {str(name).casefold(): policy for name, policy in tools.items()}
+
+    @field_validator("weights", "tools", "model_prices")
+    @classmethod
+    def _read_only(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        return ReadOnlyDict(values)
 
     @field_validator("nudge_text", "stop_text")
     @classmethod

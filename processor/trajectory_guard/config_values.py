@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import urllib.parse
 from types import UnionType
-from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Final, NoReturn, TypeVar, Union, get_args, get_origin
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr
 
@@ -33,6 +33,26 @@ def no_truth_value(value: Any) -> Any:
 
 Number = Annotated[float, BeforeValidator(no_truth_value)]
 """A number within a mapping; those that stand alone are checked by their model."""
+
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+class ReadOnlyDict(dict[_Key, _Value]):
+    """A mapping of a frozen configuration. Unlike ``MappingProxyType`` it can be pickled, copied and dumped.
+
+    >>> ReadOnlyDict(a=1) == {"a": 1}
+    True
+    """
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError("a configuration is frozen: make another one with the values that you need")
+
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[type[ReadOnlyDict[_Key, _Value]], tuple[dict[_Key, _Value]]]:
+        return type(self), (dict(self),)  # at once: item by item it would be refused
 
 
 def url_mistake(url: str) -> str | None:

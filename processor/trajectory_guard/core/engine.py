@@ -17,7 +17,7 @@ from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.policy import Decision, Level, Scorer
 from trajectory_guard.core.reading import Reader
 from trajectory_guard.core.run import Run
-from trajectory_guard.core.settings import EngineSettings, ToolSettings
+from trajectory_guard.core.settings import EngineSettings, ToolSettings, settings_or_defaults
 from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.core.state import MAX_RUNS, Before, TrajectoryState
 from trajectory_guard.core.steps import (
@@ -118,27 +118,27 @@ class Verdict(NamedTuple):
 
 
 _NOTHING_SPENT: Final = Spent()
-
-
 _Evaluated = tuple[Run, Observation, Decision, Verdict]
 """An evaluated step of a run that is not in the state yet."""
 
 
 class Engine:
     """Evaluates steps. It holds settings only: all memory is in the ``TrajectoryState`` that the caller passes.
-
     Not thread-safe per state: callers serialise the steps of one trajectory.
 
     Parameters:
         settings: thresholds, weights, policies; the defaults if None.
         settle: decides whether two texts mean the same where the comparator cannot; must not block.
         price: computes the cost of tokens for which the telemetry gives none, each time the cost is read.
+
+    Raises:
+        TypeError: ``settings`` are no ``EngineSettings``; a ``GuardConfig`` gives them by ``engine_settings()``.
     """
 
     def __init__(
         self, settings: EngineSettings | None = None, *, settle: Settle | None = None, price: Price | None = None
     ) -> None:
-        self.settings = settings = settings or EngineSettings()
+        self.settings = settings = settings_or_defaults(settings)
         self.price = price
         self._weights = {**{one.loop_type: one.weight for one in REPORTED}, **weights(), **settings.weights}
         self._scorer = Scorer(weights=self._weights, max_score=settings.max_score, decay=settings.decay)

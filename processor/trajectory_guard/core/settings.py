@@ -70,7 +70,7 @@ class EngineSettings:
             rarely.
 
     Raises:
-        SettingsError: an unknown loop type, a weight below 0, or thresholds out of order.
+        SettingsError: an unknown loop type, a weight that is no number of at least 0, or thresholds out of order.
     """
 
     nudge_threshold: float = 2.0
@@ -111,12 +111,24 @@ class EngineSettings:
         return self.tools.get(name.casefold()) if self.tools else None
 
 
+def settings_or_defaults(settings: EngineSettings | None) -> EngineSettings:
+    """``settings``, or the defaults if None; raises TypeError if it is something else."""
+    if settings is None:
+        return EngineSettings()
+    if not isinstance(settings, EngineSettings):
+        raise TypeError(
+            f"settings: expected EngineSettings, such as GuardConfig.engine_settings() gives, got {settings!r:.80} "
+            f"({type(settings).__name__})"
+        )
+    return settings
+
+
 def check_weights(weights: Mapping[str, float]) -> None:
-    """Raise ``SettingsError`` if one of the loop types is unknown, or its weight is below 0 or no number."""
+    """Raise ``SettingsError`` if one of the loop types is unknown, or its weight is no number of at least 0."""
     known = default_weights()
     for name, weight in weights.items():
         if name not in known:
             hint = nearest(name, known) or f"; known: {', '.join(known)}"
             raise SettingsError("weights", f"unknown loop type {name!r}{hint}")
         if not weight >= 0:  # NaN is not either
-            raise SettingsError(f"weights.{name}", f"{weight} is below 0 or no number")
+            raise SettingsError(f"weights.{name}", f"must be a number of at least 0, got {weight}")
