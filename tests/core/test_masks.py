@@ -32,6 +32,12 @@ NOISE: list[tuple[str, str, str]] = [
     ("unix date", "Tue Mar  3 10:00:00 UTC 2026", "Wed Mar  4 11:22:33 UTC 2026"),
     ("seconds", "took 3.2s", "took 12.9s"),
     ("milliseconds", "in 14 ms", "in 2000 ms"),
+    ("microseconds", "in 874 microseconds", "in 1 microsecond"),
+    ("nanoseconds", "in 12 nanoseconds", "in 9 nanoseconds"),
+    ("microseconds, abbreviated", "in 874 usec", "in 12usecs"),
+    ("nanoseconds, abbreviated", "in 874 nsec", "in 12nsecs"),
+    ("microseconds with the sign", "in 874\u00b5s", "in 12 \u00b5s"),
+    ("microseconds with the Greek letter", "in 874\u03bcs", "in 12 \u03bcs"),
     ("seconds with a comma", "in 1,14 s", "in 12,9 s"),
     ("seconds in German", "Dauer: 3 Sekunden", "Dauer: 41 Sekunden"),
     ("seconds in Spanish", "terminado en 3 segundos", "terminado en 14 segundos"),
@@ -305,7 +311,7 @@ _FRAGMENTS = (
     "12:03:44", "2026-03-01", "T10:00:00Z", "Mar 1, 2026", "10:30", "1760000000", "0.31s", "12 ms", "3 s", "attempt 4",
     "Retry no. 7", "pid=77", "req (12", "ts: 9", "deadbeef", "3f2a9c1e-0000-4000-8000-0123456789ab", "a1b2c3d4e5f60718",
     "/tmp/x1", "C:\\Temp\\y2", "0xdeadbeef", "row 7", "7 rows", "٣", "1", ".", ",", " ", "\n", "x", "session", "trace id",
-    "ſession 3", "pıd: 4", "ATTEMPT (2", "Ts  8", "thread id=3", "é", "処理", "٣ ms", "7 µs", "4m 3s", "0m9", "123456789",
+    "ſession 3", "pıd: 4", "ATTEMPT (2", "Ts  8", "thread id=3", "é", "処理", "٣ ms", "7 µs", "7 \u03bcs", "8 nsec", "9 microseconds", "4m 3s", "0m9", "123456789",
     "nonce", "#", "=", "0123456789abcdef", "abcdef12-3456-", "no 4", "count 4", "\ud800",
 )  # fmt: skip
 

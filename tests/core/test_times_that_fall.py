@@ -17,6 +17,8 @@ from trajectory_guard.core.engine import Verdict
 
 FAILURES: dict[str, Callable[[float], str]] = {
     "against a budget": lambda ms: f"FAIL: p95 {ms:.0f} ms exceeds the budget of 400 ms",
+    "microseconds": lambda ms: f"FAIL: median {ms:.0f} microseconds exceeds the budget of 400 microseconds",
+    "the Greek letter": lambda ms: f"FAIL: median {ms:.0f}\u03bcs exceeds the budget of 400\u03bcs",
     "alone": lambda ms: f"FAIL, too slow: {ms / 1000:.2f}s",
     "beside the time of the run": lambda ms: (
         f"AssertionError: expected less than 400 ms, got {ms:.0f} ms\n1 failed in {3 + ms % 7 / 10:.2f}s"
@@ -59,6 +61,15 @@ def test_a_time_that_only_varies_is_none(form: str) -> None:
     at = nudged(tuned("error", FAILURES[form], [900.0 + random.uniform(-30, 30) for _ in range(10)]))
     assert at is not None
     assert at <= 15  # the eighth failure
+
+
+@pytest.mark.parametrize(
+    "unit, seconds",
+    [("ns", 1e-9), ("nsec", 1e-9), ("nanoseconds", 1e-9), ("us", 1e-6), ("usec", 1e-6), ("\u00b5s", 1e-6),
+     ("\u03bcs", 1e-6), ("microseconds", 1e-6), ("ms", 1e-3), ("msecs", 1e-3), ("s", 1.0), ("minutes", 60.0)],
+)  # fmt: skip
+def test_a_time_has_the_length_of_its_unit(unit: str, seconds: float) -> None:
+    assert times_in(f"took 874 {unit} in all") == pytest.approx([874 * seconds])
 
 
 def test_a_warm_cache_is_no_progress() -> None:

@@ -171,8 +171,8 @@ _MILLISECONDS: Final = re.compile(r"(?:ms|millis|milliseconds|мс|мсек|毫�
 _UNITS: Final = tuple(
     (re.compile(pattern), seconds)
     for pattern, seconds in (
-        ("ns", 1e-9),
-        ("[uµ]s", 1e-6),
+        ("ns|nano", 1e-9),
+        ("[u\u00b5\u03bc]s|micro", 1e-6),  # before "m"
         ("ms|millis|мс|毫|ミ|밀", 1e-3),
         ("m", 60.0),
         ("h", 3_600.0),

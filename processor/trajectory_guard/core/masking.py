@@ -78,11 +78,12 @@ _EXCHANGE: Final = (
 lines of a log, it is what the line is about."""
 _EPOCH: Final = r"(?P<epoch>\b1[5-9]\d{8}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b)"
 _SHORT_TIME: Final = (
-    r"(?:(?:ns|us|µs|ms|msec|millis(?:econds?)?|s|[Ss](?:ecs?|econd[eis]?|econdes|ek(?:unden?)?|egundos?|aniye)|sn"
+    r"(?:(?:[num\u00b5\u03bc]s(?:ecs?)?|(?:micro|nano)seconds?|millis(?:econds?)?|s|[Ss](?:ecs?|econd[eis]?|econdes|ek(?:unden?)?|egundos?|aniye)|sn"
     r"|detik|giây|мс|сек(?:унд[аы]?)?)\b|毫秒|秒|ミリ秒|밀리초|초)"
 )
-"""A second or less. Behind a unit of a script without spaces, the next word may begin at once."""
-_TIME: Final = r"\d+(?:[.,]\d+)? ?(?=[a-zSµмс毫秒ミ밀초])"
+"""A second or less; both code points of "micro" are in use. Behind a unit of a script without spaces, the next word may
+begin at once."""
+_TIME: Final = r"\d+(?:[.,]\d+)? ?(?=[a-zS\u00b5\u03bcмс毫秒ミ밀초])"
 _SINCE: Final = r"(?: (?:ago|elapsed))?"
 _COMPOUND: Final = r"\b(?:\d+h ?)?\d+m ?\d+(?:\.\d+)?s\b|"
 LASTED: Final = rf"(?P<lasted>{_COMPOUND}\b{_TIME}(?:{_SHORT_TIME}|(?:mins?|minutes?|hours?|hrs?|days?)\b){_SINCE})"
@@ -321,7 +322,7 @@ def _may_hold_noise_in_any_script(text: str) -> bool:
 _ASCII: Final = bytes(range(128))
 _OTHER: Final = re.compile(r"[^\D0-9]|[\u0130\u0131\u017f]")
 """Digits beyond ASCII, and the letters that are an ``i`` or an ``s`` regardless of case."""
-_DIGITS_AND_UNITS: Final = bytes.maketrans(b"123456789mnudgS\xc2\xd0\xd1\xe3\xe6\xe7\xeb\xec", b"0" * 9 + b"s" * 14)
+_DIGITS_AND_UNITS: Final = bytes.maketrans(b"123456789mnudgS\xc2\xce\xd0\xd1\xe3\xe6\xe7\xeb\xec", b"0" * 9 + b"s" * 15)
 """Digits become one, and so do the first bytes of the units in ``_NOISY_NUMBER``."""
 _NAMES: Final = tuple(
     (
