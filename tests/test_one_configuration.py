@@ -141,6 +141,7 @@ def test_every_key_can_come_late() -> None:
     assert shared_board().config == processor.config == gate.config == config
     assert shared_board().engine.settings == config.engine_settings()
     assert processor._max_open == 7
+    assert (processor._conversations.limit, processor._usage.limit) == (3, 3)
     assert gate.remote is not None
 
 

@@ -90,6 +90,7 @@ class SharedBoard(FlagBoard):
                 self._entries.clear()
                 self._awake.clear()
             self.config, self.settler, self.engine = config, settler, engine
+            self._aliases.limit = config.max_trajectories
             entries = list(self._entries.values())
         for entry in entries:
             with suppress(RetiredError), entry.lock:  # what was replaced or removed meanwhile is used by nobody

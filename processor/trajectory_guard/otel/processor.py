@@ -106,7 +106,6 @@ class TrajectoryGuardProcessor(SpanProcessor):
     ) -> None:  # fmt: skip
         self.board = board_for(config, board)
         self._trajectories = self.board.trajectories
-        self.configure(self.board.config)
         self.switch_on()
         self._spans = VerdictSpans(tracer_provider, self.board.counts)
         now_and_after_fork(self._renew_lock)
@@ -116,13 +115,14 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._processors_seen: object = None
         self._started = self._evaluated = 0
         self._tools = ToolSpanNames()
-        self._postponed, limit = Postponed(self.board.counts), self.config.max_trajectories
+        self._postponed, limit = Postponed(self.board.counts), self.board.config.max_trajectories
         self._conversations: NameTable[int, str] = NameTable(limit)  # of traces
         self._usage: BoundedTable[int, UsageLedger] = BoundedTable(limit)  # usage of the model calls of a trace
         self._passed: BoundedTable[int, trace.SpanContext] = BoundedTable(_MAX_PASSED)  # parents of ended model calls
         self._feed: SpendingFeed | None = None
         self._scores: ScoreFeed | None = None
         self._content = ContentWatch(self.board)
+        self.configure(self.board.config)
         add_reporter(self.board)
         self.latency = register(meter_of(meter_provider), self.board)
         follow(self)
@@ -132,6 +132,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         """Update every value that depends on the configuration; called again when the process adopts another one."""
         self.config = config
         self._max_open = config.max_open_spans
+        self._conversations.limit = self._usage.limit = config.max_trajectories
         self._table = table_with(config.dialects)
         self._above: dict[int, LiveView] = {}  # span id -> view of a live span that has a tool span below it
         self._interesting = self._table.interesting
@@ -282,7 +283,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
             if usage is None:
                 return
             if self.config.cursor:
-                self._propose(span, view)
+                for call in proposals_in(view, partial(self._ancestors, span), self._conversation_of, self._table):
+                    self.board.cursors.record_proposal(call)
             if not may_show_input(view, self._table):
                 return
             step = model_call(view, partial(self._ancestors, span), usage, self._conversation_of, self._table)
@@ -297,11 +299,6 @@ class TrajectoryGuardProcessor(SpanProcessor):
             self._report(verdict, span)
         if (verdict.detections or verdict.recovered) and self.board.reporter is not None:
             self.board.reporter.report(verdict, view.trace_id, span, self._ancestors(span))
-
-    def _propose(self, span: ReadableSpan, view: SpanView) -> None:
-        """Enter the calls that a model requests in the cursor."""
-        for call in proposals_in(view, partial(self._ancestors, span), self._conversation_of, self._table):
-            self.board.cursors.record_proposal(call)
 
     def _finish_recoveries(self, span: ReadableSpan, context: trace.SpanContext) -> None:
         """Count the recoveries in a trace whose local root has ended, and clear stops that nobody has taken."""
@@ -454,7 +451,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             if self._scores is None:
                 from trajectory_guard.otel.quality import ScoreFeed
 
-                self._scores = ScoreFeed(self.config.max_trajectories)
+                self._scores = ScoreFeed()
             view = view_of(span, span.context, span.parent, attributes)
             above = partial(self._ancestors, span)
             for verdict in self._scores.read(self.board, view, above, self._conversation_of, self._table):

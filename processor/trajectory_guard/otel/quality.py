@@ -36,13 +36,12 @@ class Owner(NamedTuple):
 class ScoreFeed:
     """Hands the evaluations on spans to a board, each once.
 
-    Parameters:
-        limit: responses remembered, so that evaluations which name one are found in any other span.
+    It remembers ``max_trajectories`` responses, so that evaluations which name one are found in any other span.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._responses: BoundedTable[str, Owner] = BoundedTable(limit)
-        self._seen: BoundedTable[tuple[str, str], None] = BoundedTable(limit)
+    def __init__(self) -> None:
+        self._responses: BoundedTable[str, Owner] = BoundedTable(0)  # ``read`` sets the limits
+        self._seen: BoundedTable[tuple[str, str], None] = BoundedTable(0)
         now_and_after_fork(self._renew_lock)
 
     def _renew_lock(self) -> None:
@@ -62,6 +61,7 @@ class ScoreFeed:
         events = [event.attributes for event in view.events if event.name == EVENT]
         if quality is None or not (response or events):
             return
+        self._responses.limit = self._seen.limit = board.config.max_trajectories  # the process may have adopted another
         around = list(above())
         owner = Owner(trajectory_id(view, around, conversation_of, table), agent_name(view, around, table) or "")
         if response:

@@ -84,6 +84,15 @@ class NameTable(Generic[K, V]):
         self._owners: BoundedTable[K, V | None] = BoundedTable(limit)
         self.find: Final[Callable[[K], V | None]] = self._owners.get  # asked several times a step: no call in between
 
+    @property
+    def limit(self) -> int:
+        """Names that are kept."""
+        return self._owners.limit
+
+    @limit.setter
+    def limit(self, limit: int) -> None:
+        self._owners.limit = limit
+
     def __contains__(self, name: K) -> bool:
         return name in self._owners
 
