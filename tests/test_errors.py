@@ -19,6 +19,7 @@ VALUES: dict[str, Any] = {
     "payload": {"reason": "why", "types": ["TYPE_I_STUTTER"], "spent": {"steps": 2}},
     "message": "it went wrong",
     "reason": "it cannot be read",
+    "advice": "set model_path",
     "source": "trace.json",
     "path": "engine.decay",
     "line": 3,

@@ -116,11 +116,13 @@ def test_a_bad_directory_is_named(capsys: pytest.CaptureFixture[str], tmp_path: 
 
 def test_no_model_at_all_says_what_to_do(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def load(path: str | None, *, download: bool = False) -> Any:
-        raise ModelError("not cached")
+        raise ModelError("not cached", "set model_download")
 
     monkeypatch.setattr(cli, "load_embed", load)
     assert run() == 2
-    assert "not cached; pass --model DIR" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "not cached; pass --model DIR" in said
+    assert "set model_download" not in said
 
 
 def test_settle_pairs(monkeypatch: pytest.MonkeyPatch) -> None:

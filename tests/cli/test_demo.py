@@ -21,7 +21,7 @@ def test_one_agent_recovers_one_is_stopped_and_two_are_left_alone(options: list[
     levels = re.compile(r"^ *guard +score \S+ +(\w+)", re.MULTILINE)
     assert levels.findall(recovers) == ["OBSERVE"] * 3 + ["NUDGE", "OBSERVE"]
     assert "You can return goods within 30 days" in recovers
-    assert levels.findall(ignores) == ["OBSERVE", "OBSERVE", "NUDGE", "OBSERVE", "STOP"]
+    assert levels.findall(ignores) == ["OBSERVE", "OBSERVE", "NUDGE", "NUDGE", "STOP"]
     assert "could not get any further" in ignores
     assert set(levels.findall(edits)) == set(levels.findall(polls)) == {"OBSERVE"}
     assert "with guard" in done.stdout

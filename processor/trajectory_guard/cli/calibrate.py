@@ -43,8 +43,8 @@ def run_calibrate(options: argparse.Namespace) -> int:
         found = calibrate(embed, [*bundled_pairs(), *own], own=len(own))
         save_calibration(settings.store, found)
     except (ModelError, ValueError) as error:
-        hint = "" if settings.asked or not isinstance(error, ModelError) else f"; {_NO_MODEL}"
-        print(f"trajectory-guard calibrate: {error}{hint}", file=sys.stderr)
+        text = f"{error.reason}; {_NO_MODEL}" if isinstance(error, ModelError) and error.advice else str(error)
+        print(f"trajectory-guard calibrate: {text}", file=sys.stderr)
         return BAD_INPUT
     if options.json:
         print(json.dumps({**found.to_plain(), "reason": found.reason, "stored": str(settings.store)}))

@@ -37,19 +37,23 @@ def add_commands(commands: Any) -> None:
     """Register the subcommands."""
     extract = commands.add_parser("extract", help="tool calls found in recorded telemetry, one a line")
     _add_inputs(extract)
-    extract.add_argument("--json", action="store_true", help="JSON lines (the default; kept for scripts)")
+    extract.add_argument("--json", action="store_true", help="JSON lines, the only form there is")
     extract.add_argument("--config", metavar="FILE", help="configuration that declares further dialects")
     extract.set_defaults(run=run_extract)
     _add_replay(commands)
     compared = commands.add_parser("compare", help="do two calls mean the same? one pair a line")
     compared.add_argument("file", metavar="FILE", help="JSON lines with tool, a_args, b_args, a_out, b_out; - is stdin")
-    compared.add_argument("--json", action="store_true", help="JSON lines (the default; kept for scripts)")
+    compared.add_argument("--json", action="store_true", help="JSON lines, the only form there is")
     compared.add_argument("--model", metavar="DIR", help="sentence model that settles what the comparator is unsure of")
     compared.set_defaults(run=run_compare)
 
 
 def _add_replay(commands: Any) -> None:
-    parser = commands.add_parser("replay", help="what the guard would have done on recorded runs")
+    parser = commands.add_parser(
+        "replay",
+        help="what the guard would have done on recorded runs",
+        epilog="Steps count from 0 in JSON, from 1 in text.",
+    )
     _add_inputs(parser)
     parser.add_argument("--json", action="store_true", help="one JSON line per trajectory")
     configs = parser.add_mutually_exclusive_group()

@@ -228,6 +228,8 @@ def apply_guard(
         GraphShapeError: the graph has no such nodes, holds no messages, or is guarded already. Says what was found and
             which argument settles it; the graph is unchanged. ``compile`` raises it for what only the whole graph
             shows: no way from tools to an agent, an agent that nothing leads to, an ``on_stop`` node that is missing.
+        TypeError, ValueError: an argument has a wrong type or value; it is named.
+        ConfigError: the variables hold a mistake, or this process was given another configuration before.
     """
     gate = GraphGate(
         config, on_stop=on_stop, nudge_role=nudge_role, messages_key=messages_key, state_of=state_of,

@@ -92,6 +92,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         TypeError, ValueError: an argument has a wrong type or value; it is named. ``create_agent`` raises
             ``GraphShapeError`` if the agent's state has something else under ``loop_status`` or
             ``trajectory_scratchpad``.
+        ConfigError: the variables hold a mistake, or this process was given another configuration before.
     """
 
     state_schema = GuardedState

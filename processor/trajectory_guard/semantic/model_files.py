@@ -28,7 +28,19 @@ _IMPORT: Final = ForkDelay()
 
 
 class ModelError(RuntimeError):
-    """A model that cannot be used. The message names the directory, and the file or package that is missing."""
+    """A model that cannot be used.
+
+    Parameters:
+        reason: names the directory, and the file or package that is missing.
+        advice: the keys to set, if any would help; a command line names its options instead.
+    """
+
+    def __init__(self, reason: str, advice: str = "") -> None:
+        super().__init__(reason, advice)
+        self.reason, self.advice = reason, advice
+
+    def __str__(self) -> str:
+        return f"{self.reason}; {self.advice}" if self.advice else self.reason
 
 
 class ModelFiles(NamedTuple):
@@ -105,7 +117,8 @@ def load_embed(path: str | None, *, download: bool = False) -> Embed:
         raise ModelError(f"a model needs fastembed: {install('semantic')}")
     if found is None and not download and not _is_cached():
         raise ModelError(
-            f"{DEFAULT_MODEL} is not cached in {_cache()}; set model_download, or model_path to a directory of a model"
+            f"{DEFAULT_MODEL} is not cached in {_cache()}",
+            "set model_download, or model_path to a directory of a model",
         )
     try:
         with _IMPORT:

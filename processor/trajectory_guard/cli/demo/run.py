@@ -120,18 +120,18 @@ def _run(console: Console, agent: DemoAgent, board: FlagBoard) -> str:
     config: Any = {"configurable": {"thread_id": agent.title}, "recursion_limit": RECURSION_LIMIT}
     worst, number = "ok", 0
     for update in graph.stream({"messages": [("user", agent.task)]}, config, stream_mode="updates"):
-        for node, change in update.items():
-            number = _show(console, node, change or {}, number)
+        for change in update.values():
+            number = _show(console, change or {}, number, board)
             status = (change or {}).get("loop_status", {}).get("status", "ok")
             worst = max(worst, status, key=("ok", "nudged", "stopped").index)
     console.print()
     return worst
 
 
-def _show(console: Console, node: str, change: dict[str, Any], number: int) -> int:
+def _show(console: Console, change: dict[str, Any], number: int, board: FlagBoard) -> int:
     messages = change.get("messages") or []
     if "loop_status" in change:
-        _show_guard(console, change, [message for message in messages if is_guard_message(message)])
+        _show_guard(console, change["loop_status"], [one for one in messages if is_guard_message(one)], board)
     for message in messages:
         if message.type == "tool":
             number += 1
@@ -146,14 +146,20 @@ def _show(console: Console, node: str, change: dict[str, Any], number: int) -> i
     return number
 
 
-def _show_guard(console: Console, change: dict[str, Any], messages: list[Any]) -> None:
-    status = change.get("loop_status", {})
-    level = {"nudged": Level.NUDGE, "stopped": Level.STOP}.get(status.get("status", ""), Level.OBSERVE)
+def _show_guard(console: Console, status: dict[str, Any], messages: list[Any], board: FlagBoard) -> None:
+    level = _level(status, board)
     colour = _COLOURS[level]
-    console.print(f"  [{colour}]guard[/{colour}]    score {status.get('score', 0):.2f}  [{colour}]{level}[/{colour}]")
+    console.print(f"  [{colour}]guard[/{colour}]    score {status['score']:.2f}  [{colour}]{level}[/{colour}]")
     for message in messages:
-        if is_guard_message(message):
-            console.print(Text("           " + str(message.content).replace("\n", "\n           "), style=colour))
+        console.print(Text("           " + str(message.content).replace("\n", "\n           "), style=colour))
+
+
+def _level(status: dict[str, Any], board: FlagBoard) -> Level:
+    """The level of the newest verdict: it stays while the loop goes on, with nothing for the gate to do."""
+    if status["status"] == "stopped":  # the board has cleared the flag that the gate has taken
+        return Level.STOP
+    verdict = board.last_verdict(status["trajectory_id"])
+    return verdict.level if verdict is not None and verdict.step_index == status["steps_taken"] - 1 else Level.OBSERVE
 
 
 # --- savings -------------------------------------------------------------------------------------------------
