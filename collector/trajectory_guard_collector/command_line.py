@@ -53,6 +53,16 @@ def remark(name: str, guard: GuardConfig) -> None:
         say(f"{name}: warning: {line}")
 
 
+def _take_file(options: argparse.Namespace) -> None:
+    """Take a file that stands by itself for that of ``--config``."""
+    file = getattr(options, "file", None)
+    if file is None:
+        return
+    if options.config not in ([], [file]):
+        raise ConfigError(f"{file}: --config names {', '.join(options.config)} beside it; give all files by --config")
+    options.config = [file]
+
+
 class Program:
     """A program with commands.
 
@@ -77,6 +87,7 @@ class Program:
         """Add a command, with the options of a configuration if it is ``configured``."""
         parser = self._commands.add_parser(name, help=meaning, description=f"{meaning[0].upper()}{meaning[1:]}.")
         if configured:
+            parser.add_argument("file", nargs="?", metavar="FILE", help="the configuration, as with --config FILE")
             parser.add_argument(
                 "--config", action="append", default=[], metavar="FILE",
                 help="configuration in YAML, JSON or TOML; may be repeated, later files win key by key",
@@ -99,6 +110,7 @@ class Program:
         self._serves = options.name in serving
         command: Command = options.command
         try:
+            _take_file(options)
             status = command(options)
             if not self._serves:
                 sys.stdout.flush()

@@ -74,6 +74,20 @@ def test_all_commands_refuse_a_bad_configuration(name: str, capsys: pytest.Captu
     assert "endpont: unknown key (did you mean 'endpoint'?)" in capsys.readouterr().err
 
 
+def test_a_file_may_stand_without_the_option(capsys: pytest.CaptureFixture[str]) -> None:
+    bad, other = str(CONFIGS / "bad_unknown_key.yaml"), str(CONFIGS / "bad_not_a_mapping.yaml")
+    assert main(["validate", bad]) == main(["validate", bad, "--config", bad]) == 2
+    assert "endpont: unknown key" in capsys.readouterr().err
+    assert main(["validate", bad, "--config", other]) == 2
+    assert f"{bad}: --config names {other} beside it" in capsys.readouterr().err
+
+
+def test_a_list_in_the_place_of_a_mapping_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "c.yaml").write_text("exporters: [otlp]\n")
+    assert main(["validate", str(tmp_path / "c.yaml")]) == 2
+    assert "exporters: expected a mapping, got list" in capsys.readouterr().err
+
+
 def test_no_configuration_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate"]) == 0
     assert capsys.readouterr() == ("configuration is valid\n", "")

@@ -23,7 +23,7 @@ M = TypeVar("M", bound=BaseModel)
 _GUARD: Final = "guard"
 _MAX_SHOWN: Final = 80
 _SCALARS: Final = (str, SecretStr, Enum, int, float)
-_NOT_A_MAPPING: Final = ("model_type", "mapping_type")
+_NOT_A_MAPPING: Final = ("model_type", "mapping_type", "dict_type")
 _EXPECTED: Final = {"tuple_type": "expected a list, such as [a, b]", "string_type": "expected text (quote it)"}
 
 

@@ -64,11 +64,15 @@ def run(config: FleetConfig) -> int:
                 _log_start(config)
                 worker.run()
 
-    return _status_of(config, work)
+    return _run(config, work)
 
 
 def run_flags(config: FleetConfig) -> int:
-    """Serve the flags of the group until SIGTERM or SIGINT. Exit status, errors: as of ``run``."""
+    """Serve the flags of the group until SIGTERM or SIGINT. Exit status as of ``run``.
+
+    Raises:
+        ConfigError: ``flags.endpoint`` is missing, or a file of tokens cannot be used.
+    """
     if config.flags.endpoint is None:
         raise ConfigError("flags.endpoint: required to serve flags")
     metrics = _prepared(config)
@@ -82,7 +86,7 @@ def run_flags(config: FleetConfig) -> int:
                 _log_start(config)
                 _stop_signal().wait()
 
-    return _status_of(config, work)
+    return _run(config, work)
 
 
 def run_scores(config: FleetConfig) -> int:
@@ -109,7 +113,7 @@ def run_scores(config: FleetConfig) -> int:
             _log_start(config)
             sender.run()
 
-    return _status_of(config, work)
+    return _run(config, work)
 
 
 def _prepared(config: FleetConfig) -> Metrics:
@@ -154,8 +158,8 @@ def _stop_signal(stop: Callable[[], None] = lambda: None) -> threading.Event:
     return stopping
 
 
-def _status_of(config: FleetConfig, work: Callable[[], None]) -> int:
-    """Check the topics, do the work, and log how it ended."""
+def _run(config: FleetConfig, work: Callable[[], None]) -> int:
+    """Check the topics, do the work, and log how it ended. Returns the exit status."""
     try:
         Topology(config).check()
         if not asked_early():
@@ -165,7 +169,7 @@ def _status_of(config: FleetConfig, work: Callable[[], None]) -> int:
             logger.error("%s", line)
         return FAILED
     except KeyboardInterrupt:  # the first one stops gracefully
-        logger.error("SIGINT again: stopping without a commit")
+        logger.error("SIGINT again: stopping at once")
         return FAILED
     except ConfigError:
         raise

@@ -18,7 +18,7 @@ def lag_by_role(
 
     Parameters:
         role_of: the roles to report, by the names of their topics.
-        lag_of: the records of one partition.
+        lag_of: counts the records of one partition that are not processed yet.
     """
     lag = dict.fromkeys(role_of.values(), 0.0)
     for name, one in assigned(statistics, role_of):
