@@ -122,6 +122,14 @@ def shrinking_list() -> Iterator[StepRecord]:
         yield record("end_session", {"id": left.pop(0)}, "ended")
 
 
+def rolling_restart() -> Iterator[StepRecord]:
+    pods, others = [f"api-{one}" for one in names(9, 20)], names(10, 20)
+    for at, new in enumerate(others):
+        yield record("get_pods", {"app": "api"}, "\n".join(f"{one} 1/1 Running" for one in pods))
+        yield record("delete_pod", {"name": pods[at]}, f"deleted {pods[at]}")
+        pods[at] = f"api-{new}"
+
+
 def count_that_falls() -> Iterator[StepRecord]:
     for at, name in enumerate(names(4, 40)):
         yield record("next_page", {"of": "backlog 2"}, f"{name}, {40 - at} left")
@@ -159,6 +167,7 @@ def name_that_nobody_uses() -> Iterator[StepRecord]:
         queue_in_order,
         queue_with_entries,
         shrinking_list,
+        rolling_restart,
         count_that_falls,
         other_work_in_each_lap,
         game,

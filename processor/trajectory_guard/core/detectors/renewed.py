@@ -74,10 +74,10 @@ class Renewed(Detector):
 
     A pod is deleted and the next one crashes in the same way; a record that a sync restores gets another id; each
     captcha is typed, and the next one is shown. No call and no result is ever the same, since the name differs. The
-    look itself is the same call, and shows the same but for names and for figures that do not move one way. Since the
-    look before, a call has used a name from it, which is gone. Every other call of the lap is known from the laps
-    before, names and figures aside. The entries of a queue that show nothing but their ids look the same: the finding
-    leads to nudges only.
+    look itself is the same call, and shows the same but for one name and for figures that do not move one way. Since
+    the look before, a call has used the name that is gone, and that was new there. Every other call of the lap is known
+    from the laps before, names and figures aside. The entries of a queue that show nothing but their ids look the same:
+    the finding leads to nudges only.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> pods = ("api-x7k2p", "api-9fzq4", "api-m3w8d", "api-t5b1c", "api-q2n6v", "api-h8r4j", "api-w1z7k", "api-d6s3y")
@@ -102,7 +102,7 @@ class Renewed(Detector):
     )
     recommendation: ClassVar[str] = "Something outside restores what the agent removes: give it access to the cause."
     thresholds: ClassVar[Mapping[str, int]] = {"laps": _LAPS}
-    __slots__ = ("at", "call", "first", "forms", "laps", "new", "shown", "trend", "used")
+    __slots__ = ("at", "call", "come", "first", "forms", "laps", "new", "shown", "trend", "used")
 
     def __init__(self) -> None:
         self._rest()
@@ -111,6 +111,7 @@ class Renewed(Detector):
         self.call = UNKNOWN  # the look whose results are compared
         self.at = self.first = -1  # its newest step, and the step with which the laps began
         self.shown = _Shape(0, frozenset(), ())
+        self.come: frozenset[tuple[int, int]] = frozenset()  # the name that was new in it
         self.used: frozenset[tuple[int, int]] = frozenset()  # names from it that calls have used since
         self.forms: tuple[int, ...] = ()  # of the other calls in these laps
         self.new = False  # one of them was new in this lap
@@ -140,12 +141,10 @@ class Renewed(Detector):
             self._rest()
             return None
         before, shown = self.shown, _shape(result)
-        renewed = (
-            not self.new
-            and shown.form == before.form
-            and self.used >= (gone := before.names - shown.names)
-            and _replaces(gone, shown.names - before.names)
-        )
+        gone, come = before.names - shown.names, shown.names - before.names
+        renewed = not self.new and shown.form == before.form and self.used >= gone and _replaces(gone, come)
+        if self.laps and gone != self.come:  # one of several was dealt with after the other, as in a rolling restart
+            self.laps, self.first = 0, seen.index
         rose, fell = self.trend if self.laps else (~0, ~0)
         pairs = list(enumerate(zip(before.numbers, shown.numbers, strict=False)))
         self.trend = (
@@ -155,7 +154,7 @@ class Renewed(Detector):
         self.laps = self.laps + 1 if renewed else 0
         if not renewed:
             self.first = seen.index
-        self.shown, self.at, self.used, self.new = shown, seen.index, frozenset(), False
+        self.shown, self.come, self.at, self.used, self.new = shown, come, seen.index, frozenset(), False
         return self._found(seen)
 
     def _go_on(self, seen: Observation) -> DetectionResult | None:
@@ -191,17 +190,18 @@ class Renewed(Detector):
         """The look, what it showed, and the laps; None if no look is compared."""
         if not self.call:
             return None
-        shown, used = sorted(map(list, self.shown.names)), sorted(map(list, self.used))
+        shown, come, used = (sorted(map(list, names)) for names in (self.shown.names, self.come, self.used))
         return [
-            self.call.hex(), self.at, self.first, self.shown.form, shown, list(self.shown.numbers), used,
+            self.call.hex(), self.at, self.first, self.shown.form, shown, list(self.shown.numbers), come, used,
             list(self.forms), self.new, self.laps, list(self.trend),
         ]  # fmt: skip
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
-        call, self.at, self.first, form, names, numbers, used, forms, self.new, self.laps, (rose, fell) = data
+        call, self.at, self.first, form, names, numbers, come, used, forms, self.new, self.laps, (rose, fell) = data
         self.call, self.shown = bytes.fromhex(call), _Shape(form, frozenset(map(_pair, names)), tuple(numbers))
-        self.used, self.forms, self.trend = frozenset(map(_pair, used)), tuple(forms), (rose, fell)
+        self.come, self.used = frozenset(map(_pair, come)), frozenset(map(_pair, used))
+        self.forms, self.trend = tuple(forms), (rose, fell)
 
 
 def _pair(saved: list[int]) -> tuple[int, int]:
