@@ -209,10 +209,15 @@ def completed(step: StepRecord, earlier: CallRecord) -> StepRecord:
     """The fuller record of a call, with what only the one before it says: that it failed, the usage charged to it."""
     if earlier.usage is not None and step.usage is None:
         step = step._replace(usage=earlier.usage)
-    if earlier.outcome != ERROR or step.outcome_type != SUCCESS:
+    return with_failure(step, earlier.outcome, step.error_class)
+
+
+def with_failure(step: StepRecord, earlier: Outcome, error_class: str | None) -> StepRecord:
+    """A step that failed with this class if an earlier record of its call says so."""
+    if earlier != ERROR or step.outcome_type != SUCCESS:
         return step
     snapshot = step.state_snapshot_hash if step.stated else result_hash(ERROR, step.result)
-    return step._replace(outcome_type=ERROR, state_snapshot_hash=snapshot)
+    return step._replace(outcome_type=ERROR, error_class=error_class, state_snapshot_hash=snapshot)
 
 
 def _awaits_another(recent: Sequence[CallRecord], seen: CallRecord) -> bool:

@@ -25,7 +25,7 @@ COMPLAINTS: Final = frozenset(
         "warnings",
     )
 )  # fmt: skip
-"""Lists of these names may be what a check has found wrong: that they are empty is good news."""
+"""Lists of these names may be what a check has found wrong: an empty one is no result that is missing."""
 _SEARCHED: Final = frozenset(("alerts", "issues"))
 """Of these beside paging, as beside a query, one may have been searched all the same."""
 _PAGING: Final = re.compile(

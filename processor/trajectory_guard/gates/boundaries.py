@@ -19,7 +19,7 @@ from trajectory_guard.core.text import as_data, clip
 from trajectory_guard.core.tracking.scope import label_of
 from trajectory_guard.cursor.table import excerpt, short
 from trajectory_guard.gates.branches import with_summaries_marked
-from trajectory_guard.gates.call_ids import own_id, requests_for
+from trajectory_guard.gates.call_ids import own_id, requests_for, requests_of
 from trajectory_guard.gates.messages import (
     MAX_LOOK_BACK,
     answer_of,
@@ -28,7 +28,6 @@ from trajectory_guard.gates.messages import (
     is_refusal_message,
     is_tool_message,
     request_with,
-    requests_of,
     step_id_of,
     turn_of,
 )

@@ -17,6 +17,7 @@ from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.tracking.scope import ANEW, label_of
 from trajectory_guard.entries import ReadCall
+from trajectory_guard.gates.call_ids import requests_of
 from trajectory_guard.gates.messages import (
     batch_in,
     is_answer,
@@ -25,7 +26,6 @@ from trajectory_guard.gates.messages import (
     is_summary,
     is_tool_message,
     requested_in,
-    requests_of,
     step_id_of,
     turn_of,
     with_summaries,

@@ -1,4 +1,4 @@
-"""Ids of calls that do not tell calls apart: parallel calls share one, or messages without ids use one again."""
+"""Ids that several calls have: parallel calls share one, or messages without ids use one again."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any, Final
 
 _USE: Final = "trajectory_guard_use"
 """Key of a call, in the messages that a gate reads: how often its id has been used so far."""
+WITHOUT_CALLS: Final = ("tool", "system", "human")
+"""Types of messages that request no calls."""
 _OWN_ID: Final = "trajectory_guard_id"
 """Key of a call or a result, in the messages that a gate reads: the id that the model gave, where it has a new one."""
 
@@ -16,7 +18,7 @@ def share_ids(message: Any) -> bool:
     """Whether parallel calls of a model message have one id."""
     calls = message.tool_calls
     if message.invalid_tool_calls:
-        calls = _requested(message)
+        calls = requests_of(message)
     return len(calls) > 1 and len({call.get("id") for call in calls}) < len(calls)
 
 
@@ -50,7 +52,7 @@ def _with_new_ids(messages: Sequence[Any]) -> Sequence[Any]:
     awaiting: dict[str, deque[str]] = {}
     """The ids of the calls whose results come next, by the id that they share."""
     for at, message in enumerate(messages):
-        if message.type == "ai" and (calls := _requested(message)):
+        if message.type == "ai" and (calls := requests_of(message)):
             for call in calls if awaiting else ():
                 awaiting.pop(str(call.get("id")), None)
             if share_ids(message):
@@ -85,17 +87,21 @@ def _requesting(message: Any, ids: Sequence[str]) -> Any:
     """A model message whose calls have other ids."""
     calls = [
         {**call, "id": name, _OWN_ID: call.get("id")} if name != str(call.get("id")) else call
-        for call, name in zip(_requested(message), ids, strict=True)
+        for call, name in zip(requests_of(message), ids, strict=True)
     ]
     whole = len(message.tool_calls)
     return message.model_copy(update={"tool_calls": calls[:whole], "invalid_tool_calls": calls[whole:]})
 
 
-def _requested(message: Any) -> list[dict[str, Any]]:
-    """The calls that a model message requests, malformed ones behind the others."""
-    broken = getattr(message, "invalid_tool_calls", None)
+def requests_of(message: Any) -> list[dict[str, Any]]:
+    """The tool calls that a model message requests, malformed ones behind the others."""
+    if getattr(message, "type", None) in WITHOUT_CALLS:
+        return []  # pydantic takes microseconds to say that a message has no such field
     calls: list[dict[str, Any]] = getattr(message, "tool_calls", None) or []
-    return [*calls, *broken] if broken else calls
+    broken = getattr(message, "invalid_tool_calls", None)
+    if not broken:
+        return calls
+    return [*calls, *({**one, "name": one.get("name") or ""} for one in broken)]
 
 
 def call_name(call: Mapping[str, Any]) -> str:

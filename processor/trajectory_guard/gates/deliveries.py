@@ -10,13 +10,13 @@ from trajectory_guard.core.result_text import values_of
 from trajectory_guard.core.steps import Delivered, StepRecord
 from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.tools import is_handoff
+from trajectory_guard.gates.call_ids import requests_of
 from trajectory_guard.gates.messages import (
     content_text,
     is_answer,
     is_guard_message,
     is_of_person,
     is_tool_message,
-    requests_of,
     step_id_of,
 )
 

@@ -28,7 +28,14 @@ from trajectory_guard.core.steps import (
 )
 from trajectory_guard.core.text import SIGNATURE
 from trajectory_guard.core.tools import is_handoff
-from trajectory_guard.gates.call_ids import call_name, own_id, own_ids_answered, requests_for
+from trajectory_guard.gates.call_ids import (
+    WITHOUT_CALLS,
+    call_name,
+    own_id,
+    own_ids_answered,
+    requests_for,
+    requests_of,
+)
 from trajectory_guard.spans.content import as_text
 from trajectory_guard.spans.extract import tokens
 
@@ -39,7 +46,6 @@ _MAX_DELIVERY_CHARS: Final = 20_000
 _MIN_DELIVERY_CHARS: Final = 300  # a shorter remark is the reason for the hand-over, in new words each time
 _SOURCE: Final = "lc_source"
 _SUMMARY: Final = "summarization"
-_WITHOUT_CALLS: Final = ("tool", "system", "human")
 
 
 def is_tool_message(message: Any) -> bool:
@@ -49,7 +55,7 @@ def is_tool_message(message: Any) -> bool:
 
 def is_answer(message: Any) -> bool:
     """Whether a message is the model's answer: it requests no tool."""
-    return getattr(message, "type", None) == "ai" and not _tool_calls(message)
+    return getattr(message, "type", None) == "ai" and not requests_of(message)
 
 
 def is_guard_message(message: Any) -> bool:
@@ -135,7 +141,7 @@ def with_summaries(messages: Sequence[Any], turn: str, turns: Collection[str], k
             kwargs = {**message.additional_kwargs, _SOURCE: _SUMMARY}
             marked = [*marked[:position], message.model_copy(update={"additional_kwargs": kwargs}),
                       *marked[position + 1 :]]  # fmt: skip
-        seen = seen or any(step_id_of(message, call) in known for call in _tool_calls(message))
+        seen = seen or any(step_id_of(message, call) in known for call in requests_of(message))
     return marked
 
 
@@ -183,7 +189,7 @@ def calls_before_nudges(messages: Sequence[Any], advised: Collection[str] = ()) 
             behind = behind or not (advised and text_digest(str(message.content)) in advised)
         elif is_of_person(message) or (is_answer(message) and is_guard_message(message)):  # a stop ended the run
             break
-        elif behind and (calls := _tool_calls(message)):
+        elif behind and (calls := requests_of(message)):
             found.add(step_id_of(message, calls[-1]))
             behind = False
     return found
@@ -292,7 +298,7 @@ def new_steps(
             continue
         if behind >= MAX_LOOK_BACK and not in_turn:
             break
-        if getattr(message, "type", None) == "ai" and (calls := _tool_calls(message)):
+        if getattr(message, "type", None) == "ai" and (calls := requests_of(message)):
             answered = [call for call in calls if call.get("id") in answers]
             fresh = [call for call in answered if not known(step_id_of(message, call))]
             for call in fresh if shown else ():
@@ -344,7 +350,7 @@ def calls_of_turn(messages: Sequence[Any]) -> Iterator[TurnCall]:
         elif is_of_person(message):
             return
         elif kind == "ai":
-            for call in reversed(_tool_calls(message)):
+            for call in reversed(requests_of(message)):
                 answer = answers.pop(str(call.get("id")), None)  # some models use the ids again
                 if answer is not None:
                     outcome, text = answer_of(answer)
@@ -354,32 +360,17 @@ def calls_of_turn(messages: Sequence[Any]) -> Iterator[TurnCall]:
                     )  # fmt: skip
 
 
-def _tool_calls(message: Any) -> list[dict[str, Any]]:
-    if getattr(message, "type", None) in _WITHOUT_CALLS:
-        return []  # pydantic takes microseconds to say that a message has no such field
-    calls: list[dict[str, Any]] = getattr(message, "tool_calls", None) or []
-    broken = getattr(message, "invalid_tool_calls", None)
-    if not broken:
-        return calls
-    return [*calls, *({**one, "name": one.get("name") or ""} for one in broken)]
-
-
-def requests_of(message: Any) -> list[dict[str, Any]]:
-    """The tool calls that a model message requests, malformed ones included."""
-    return _tool_calls(message)
-
-
 def first_request(message: Any) -> dict[str, Any] | None:
     """The first tool call that a message requests, None if it requests none."""
-    if getattr(message, "type", None) in _WITHOUT_CALLS:
+    if getattr(message, "type", None) in WITHOUT_CALLS:
         return None
     calls = getattr(message, "tool_calls", None) or getattr(message, "invalid_tool_calls", None)
-    return (calls[0] if getattr(message, "tool_calls", None) else _tool_calls(message)[0]) if calls else None
+    return (calls[0] if getattr(message, "tool_calls", None) else requests_of(message)[0]) if calls else None
 
 
 def requested_in(message: Any) -> list[str]:
     """The step ids of the calls that a model message requests; none if it has no id, for call ids are used again."""
-    return [step_id_of(message, call) for call in _tool_calls(message)] if getattr(message, "id", None) else []
+    return [step_id_of(message, call) for call in requests_of(message)] if getattr(message, "id", None) else []
 
 
 def requested_in_turn(messages: Sequence[Any]) -> Iterator[str]:
@@ -392,12 +383,12 @@ def requested_in_turn(messages: Sequence[Any]) -> Iterator[str]:
 
 def batch_in(message: Any) -> tuple[str, list[str]] | None:
     """Label of a model turn, as its steps have it, and the ids of the calls that it requests; None without calls."""
-    ids = [str(name) for call in _tool_calls(message) if (name := own_id(call))]
+    ids = [str(name) for call in requests_of(message) if (name := own_id(call))]
     return (_batch_label(message), ids) if ids else None
 
 
 def _batch_label(message: Any) -> str:
-    return bounded_name(str(getattr(message, "id", None) or call_name(_tool_calls(message)[0])))
+    return bounded_name(str(getattr(message, "id", None) or call_name(requests_of(message)[0])))
 
 
 def answer_of(answer: Any) -> tuple[Outcome, str]:
@@ -422,7 +413,7 @@ def requesting(messages: Sequence[Any], call: Mapping[str, Any]) -> list[str]:
 def request_with(messages: Sequence[Any], call: Mapping[str, Any]) -> tuple[Any, list[dict[str, Any]]] | None:
     """The newest model message that requests a call, and its ``requests_for`` the call; None if there is none."""
     for message in reversed(messages[-MAX_LOOK_BACK:]):
-        if found := requests_for(call, _tool_calls(message)):
+        if found := requests_for(call, requests_of(message)):
             return message, found
     return None
 

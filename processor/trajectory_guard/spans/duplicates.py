@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from trajectory_guard.core.calls import CallRecord, is_fuller, reported
-from trajectory_guard.core.masking import result_hash
-from trajectory_guard.core.steps import ERROR, INTERRUPTED, SUCCESS, StepRecord
+from trajectory_guard.core.calls import CallRecord, is_fuller, reported, with_failure
+from trajectory_guard.core.steps import INTERRUPTED, StepRecord
 from trajectory_guard.core.tracking.scope import run_label
 from trajectory_guard.dialects.span import SpanView
 
@@ -57,7 +56,4 @@ def _completed(step: StepRecord, before: StepRecord) -> StepRecord:
     """The fuller record of a call, with what only the one before it says: its id, the agent, and that it failed."""
     call_id, agent = step.call_id or before.call_id, step.agent_id or before.agent_id
     step = step._replace(call_id=call_id, agent_id=agent, run=step.run if step.agent_id else before.run)
-    if before.outcome_type != ERROR or step.outcome_type != SUCCESS:
-        return step
-    snapshot = step.state_snapshot_hash if step.stated else result_hash(ERROR, step.result)
-    return step._replace(outcome_type=ERROR, error_class=before.error_class, state_snapshot_hash=snapshot)
+    return with_failure(step, before.outcome_type, before.error_class)

@@ -55,10 +55,12 @@ def _names_in(text: str) -> frozenset[tuple[int, int]]:
     return frozenset([_name(one[0]) for one in _NAME.finditer(text)][:_MAX_NAMES])
 
 
-def _shape(text: str) -> _Shape:
-    rest = _NAME.sub("#", mask_noise(text))
+def _shape(text: str, *, without_noise: bool = False) -> _Shape:
+    """``without_noise``: ids and clocks that the masks know are no names."""
+    masked = mask_noise(text)
+    rest = _NAME.sub("#", masked)
     numbers = tuple([float(one[0]) for one in _NUMBER.finditer(rest)][:_MAX_NUMBERS])
-    return _Shape(checksum(_NUMBER.sub("0", rest)), _names_in(text), numbers)
+    return _Shape(checksum(_NUMBER.sub("0", rest)), _names_in(masked if without_noise else text), numbers)
 
 
 def _replaces(gone: frozenset[tuple[int, int]], come: frozenset[tuple[int, int]]) -> bool:
@@ -164,10 +166,12 @@ class Renewed(Detector):
             return None
         asked = _shape(args)
         self.used |= asked.names & self.shown.names
-        answered = _shape(mask_noise(result))
+        answered = _shape(result, without_noise=True)
         form = checksum(f"{seen.tool} {asked.form} {answered.form}")
-        if form not in self.forms or not answered.names <= (self.shown.names | asked.names):
+        if form not in self.forms:
             self.forms, self.new = (*self.forms, form)[-_KEPT_FORMS:], True
+        elif not answered.names <= (self.shown.names | asked.names):
+            self.new = True
         return None if self.new else self._found(seen)
 
     def _found(self, seen: Observation) -> DetectionResult | None:
