@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from trajectory_guard.core.hand_flag import CLOSING, RULE, HandFlag
+from trajectory_guard.core.hand_flag import HandFlag
 from trajectory_guard.core.policy import Level
 from trajectory_guard.entry_table import EntryTable
 from trajectory_guard.locks import looks_again
 from trajectory_guard.logs import log_flag
-
-__all__ = ["CLOSING", "RULE", "HandFlag", "HandFlags"]
 
 
 class HandFlags(EntryTable):

@@ -17,9 +17,9 @@ from pydantic import ValidationError
 from tests.collector.kit import loop, tool
 from tests.collector.service_helpers import running, service_config
 from tests.collector.test_flags import agent, flag, guarded, send, url
-from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.cli.main import main
 from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.hand_flag import HandFlag
 from trajectory_guard_collector.app.service import Collector
 from trajectory_guard_collector.config.checks import ledger_mistakes
 from trajectory_guard_collector.config.render import unusable_files

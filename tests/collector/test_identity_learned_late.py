@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.collector.kit import loop, new_scorer, request, span, span_id, tool, verdicts, views
-from trajectory_guard.by_hand import HandFlag
+from trajectory_guard.core.hand_flag import HandFlag
 from trajectory_guard.core.policy import Level
 from trajectory_guard.transcripts.assemble import extract_steps
 from trajectory_guard_collector.api.flag_replies import FlagState, flag_reply

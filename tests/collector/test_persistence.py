@@ -27,7 +27,7 @@ from tests.collector.kit import (
 from tests.helpers import fewer_examples
 from tests.saved_state import of_another_version
 from trajectory_guard import telemetry
-from trajectory_guard.by_hand import HandFlag
+from trajectory_guard.core.hand_flag import HandFlag
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard_collector.app.pipeline import Pipeline

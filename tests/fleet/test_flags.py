@@ -18,7 +18,7 @@ from tests.fleet.answers import answer, differences, names_in, scored
 from tests.fleet.simulation import PARTITIONS, Simulation
 from tests.fleet.test_stages import drive, recorded, records, shuffled_loops
 from tests.helpers import capture_names
-from trajectory_guard.by_hand import HandFlag
+from trajectory_guard.core.hand_flag import HandFlag
 from trajectory_guard_collector.api.flags import RegistryFlags
 from trajectory_guard_collector.fleet.flag_records import FLAG_VERSION, flag_record_of
 from trajectory_guard_collector.fleet.flag_table import FlagTable

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from trajectory_guard.by_hand import RULE, HandFlag
 from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.hand_flag import RULE, HandFlag
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard_collector.api.query import RESOURCE

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from trajectory_guard.by_hand import HandFlag
+from trajectory_guard.core.hand_flag import HandFlag
 from trajectory_guard_collector.api.flag_replies import FlagState
 from trajectory_guard_collector.errors import StartError, UnavailableError
 from trajectory_guard_collector.fleet import catalogue

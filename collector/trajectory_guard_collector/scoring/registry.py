@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from opentelemetry.util.types import AttributeValue
 
-from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine
+from trajectory_guard.core.hand_flag import HandFlag
 from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.tracking.tables import BoundedTable, NameTable

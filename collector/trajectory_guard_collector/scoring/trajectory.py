@@ -12,9 +12,9 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.core.calls import RECENT_CALLS, CallRecord, report_on, reported
 from trajectory_guard.core.engine import Engine, Verdict
+from trajectory_guard.core.hand_flag import HandFlag
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError, TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED

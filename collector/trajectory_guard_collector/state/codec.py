@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import orjson
 
-from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.core.calls import CallRecord
 from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.hand_flag import HandFlag
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.tracking.tasks import Task

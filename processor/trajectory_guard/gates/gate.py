@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from opentelemetry import trace
 
 from trajectory_guard.between import is_between
-from trajectory_guard.by_hand import CLOSING
 from trajectory_guard.callbacks import Intervention, notify, text_of
 from trajectory_guard.config import GuardConfig, is_disabled
 from trajectory_guard.containment import contain
@@ -21,6 +20,7 @@ from trajectory_guard.core.boundary import GUARD, PERSON
 from trajectory_guard.core.closing import closing_text
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.fingerprints import text_digest
+from trajectory_guard.core.hand_flag import CLOSING
 from trajectory_guard.core.interventions import owed_nudge
 from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.policy import Level

@@ -17,11 +17,11 @@ from weakref import WeakKeyDictionary
 from opentelemetry import trace
 
 from trajectory_guard import telemetry
-from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.certificates import Certificate
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.hand_flag import HandFlag
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Certainty

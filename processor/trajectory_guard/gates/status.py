@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 
 from typing_extensions import TypedDict  # pydantic, asked for a graph's schema, takes no other before Python 3.12
 
-from trajectory_guard.by_hand import RULE
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.fingerprints import text_digest
+from trajectory_guard.core.hand_flag import RULE
 from trajectory_guard.core.interventions import args_excerpt, recommendation, stop_payload
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import StepRecord
