@@ -60,8 +60,9 @@ class SharedBoard(FlagBoard):
     configuration, until ``instrument`` sets those of the process.
     """
 
-    def __init__(self, config: GuardConfig, *, settler: BackgroundSettler | None, visited: Callable[[], None]) -> None:
-        super().__init__(config, settler=settler)
+    def __init__(self, config: GuardConfig, *, visited: Callable[[], None]) -> None:
+        super().__init__(config)
+        self.settler: BackgroundSettler | None = None
         self._visited = visited
         self._unknown = UnknownIds()
 
@@ -132,7 +133,11 @@ class Process:
             if unclear is not None:
                 text = "trajectory_guard: %sDISABLED: expected true or false, got %r; the guard stays on"
                 self._warnings.append((text, ENV_PREFIX, unclear))
-            self.board = SharedBoard(first, settler=_settler_of(first), visited=_gate_visited)
+            board = SharedBoard(first, visited=_gate_visited)
+            settler = _settler_of(first, board)
+            if settler is not None:
+                board.reconfigure(first, settler)
+            self.board = board
             add_reporter(self.board)  # a gate may use the board without any processor
             _add_publisher(self.board)
         elif config is not None:
@@ -263,7 +268,7 @@ def refuse_differences(before: GuardConfig, config: GuardConfig, *, gate: bool) 
 # --- parts ---------------------------------------------------------------------------------------------------
 
 
-def _settler_of(config: GuardConfig, board: FlagBoard | None = None) -> BackgroundSettler | None:
+def _settler_of(config: GuardConfig, board: FlagBoard) -> BackgroundSettler | None:
     """The settler, if a model is configured or installed; it loads on its own thread and counts on ``board``.
 
     None where the guard is disabled: nothing is nudged or stopped, so no model has to be loaded.
@@ -274,7 +279,7 @@ def _settler_of(config: GuardConfig, board: FlagBoard | None = None) -> Backgrou
     from trajectory_guard.semantic.settler import BackgroundSettler, ModelSettings
 
     settings = ModelSettings(path=config.model_path, download=config.model_download, calibration=config.calibration)
-    settler = BackgroundSettler(settings, counts=board.counts if board is not None else None)
+    settler = BackgroundSettler(settings, counts=board.counts)
     settler.start()
     return settler
 

@@ -41,7 +41,6 @@ from trajectory_guard.spending.configured import spending_of
 if TYPE_CHECKING:
     from trajectory_guard.core.cursor import Cursor
     from trajectory_guard.integrations.langfuse.reporter import LangfuseReporter
-    from trajectory_guard.semantic.settler import BackgroundSettler
 
 _MAX_TOOLS: Final = 64
 _MAX_REPLAY: Final = 16
@@ -52,25 +51,17 @@ class FlagBoard(QualityScores):
 
     Parameters:
         config: thresholds and limits; TypeError for anything but a GuardConfig.
-        settler: compares texts that the comparator is unsure of, in the background; none by default.
         clock: monotonic seconds; for tests.
     """
 
-    def __init__(
-        self,
-        config: GuardConfig | None = None,
-        *,
-        settler: BackgroundSettler | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, config: GuardConfig | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         check_config(config)
-        config, self.settler = config or GuardConfig(), settler
+        config = config or GuardConfig()
         self.reporter: LangfuseReporter | None = None
         self.recovered: deque[Verdict] = deque(maxlen=MAX_WAITING)
         self.prices = PriceTable()
-        settle = settler.settle if settler is not None else None
-        engine = Engine(config.engine_settings(), settle=settle, price=self.prices.cost)
-        super().__init__(config, engine, counts=Counter() if settler is None else settler.counts, clock=clock)
+        engine = Engine(config.engine_settings(), price=self.prices.cost)
+        super().__init__(config, engine, counts=Counter(), clock=clock)
         self.branches, self.cursors = Branches(self), Cursors(self)
         self.spending = spending_of(config, self.prices, self.counts)
         self.measure_quality(config)

@@ -15,7 +15,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 
 from tests.helpers import profiled
-from trajectory_guard import FlagBoard, GuardConfig, TrajectoryGuardMiddleware, TrajectoryGuardNode, apply_guard
+from trajectory_guard import Engine, FlagBoard, TrajectoryGuardMiddleware, TrajectoryGuardNode, apply_guard
 from trajectory_guard.cli.demo.scripted import ScriptedChatModel
 from trajectory_guard.core.similarity.calibration import Calibration
 from trajectory_guard.semantic.settler import BackgroundSettler, ModelSettings, Prepared
@@ -68,7 +68,9 @@ def test_no_decision_waits_for_the_sentence_model(build: Callable[..., Any]) -> 
     while settler.state != "ready":
         time.sleep(0.001)
     settler.settle("how can I return a parcel", "sending goods back to the shop")
-    graph = build(board=FlagBoard(GuardConfig(), settler=settler))
+    board = FlagBoard()
+    board.engine = Engine(settle=settler.settle)
+    graph = build(board=board)
     try:
         results: list[Any] = []
 
