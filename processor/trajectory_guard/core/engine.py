@@ -18,7 +18,6 @@ from trajectory_guard.core.policy import Decision, Level, Scorer
 from trajectory_guard.core.reading import Reader
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.settings import EngineSettings, ToolSettings, settings_or_defaults
-from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.core.state import MAX_RUNS, Before, TrajectoryState
 from trajectory_guard.core.steps import (
     INTERRUPTED,
@@ -34,9 +33,6 @@ from trajectory_guard.core.text_bounds import within_limit
 from trajectory_guard.core.tools import is_status_lookup
 from trajectory_guard.core.tracking import model_calls, scope
 from trajectory_guard.core.visits import AGENTS, Visit, advance, begins_request, relay_detectors
-
-Price = Callable[[str, int, int], float]
-"""USD for a model's name, input tokens and output tokens; 0 if it is unknown. Must not block."""
 
 
 class Verdict(NamedTuple):
@@ -128,16 +124,18 @@ class Engine:
 
     Parameters:
         settings: thresholds, weights, policies; the defaults if None.
-        settle: decides whether two texts mean the same where the comparator cannot; must not block.
-        price: computes the cost of tokens for which the telemetry gives none, each time the cost is read.
+        settle: decides whether two texts mean the same where the comparator cannot; None: it does not know yet.
+        price: USD for a model's name, input and output tokens for which the telemetry gives no cost, each time the
+            cost is read; 0 if it is unknown. Neither function may block.
 
     Raises:
         TypeError: ``settings`` are no ``EngineSettings``; a ``GuardConfig`` gives them by ``engine_settings()``.
     """
 
     def __init__(
-        self, settings: EngineSettings | None = None, *, settle: Settle | None = None, price: Price | None = None
-    ) -> None:
+        self, settings: EngineSettings | None = None, *, settle: Callable[[str, str], bool | None] | None = None,
+        price: Callable[[str, int, int], float] | None = None,
+    ) -> None:  # fmt: skip
         self.settings = settings = settings_or_defaults(settings)
         self.price = price
         self._weights = {**{one.loop_type: one.weight for one in REPORTED}, **weights(), **settings.weights}

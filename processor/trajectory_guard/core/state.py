@@ -44,7 +44,6 @@ BUSY_STEPS: Final = 64
 """Steps of the trajectory since its own newest one after which a run is no longer busy."""
 _MAX_WORK: Final = 16
 _READ_OF_DENIAL: Final = 1_000
-MakeDetectors = Callable[[], "tuple[Detector, ...]"]
 
 
 class StateFormatError(ValueError):
@@ -340,7 +339,7 @@ class TrajectoryState:
         return b'%s,"sum":"%s"}' % (body[:-1], _checksum(body).encode())
 
     @classmethod
-    def from_bytes(cls, data: bytes, detectors: MakeDetectors) -> TrajectoryState:
+    def from_bytes(cls, data: bytes, detectors: Callable[[], tuple[Detector, ...]]) -> TrajectoryState:
         """Restore ``to_bytes``.
 
         Parameters:
@@ -364,7 +363,7 @@ class TrajectoryState:
             raise StateFormatError(f"damaged trajectory state: {type(error).__name__}: {error}") from None
 
     @classmethod
-    def _from_plain(cls, plain: dict[str, Any], detectors: MakeDetectors) -> TrajectoryState:
+    def _from_plain(cls, plain: dict[str, Any], detectors: Callable[[], tuple[Detector, ...]]) -> TrajectoryState:
         state = cls(plain["id"], plain["capacity"])
         state.index = plain["index"]
         state.runs = {one["label"]: Run.from_plain(one, detectors()) for one in plain["runs"]}

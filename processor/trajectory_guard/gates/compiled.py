@@ -425,7 +425,10 @@ def _options_of_graphs() -> frozenset[str]:
     return frozenset(name for method in methods for name in inspect.signature(method).parameters)
 
 
-def guarded_invoke(graph: Compiled, input: Any, config: Any = None, *, mode: Mode | None = None, **options: Any) -> Any:
+def guarded_invoke(
+    graph: CompiledStateGraph[Any, Any, Any, Any], input: Any, config: Any = None, *, mode: Mode | None = None,
+    **options: Any,
+) -> Any:  # fmt: skip
     """``graph.invoke(input, config)`` with gates before its agents.
 
     Parameters:
@@ -445,8 +448,9 @@ def guarded_invoke(graph: Compiled, input: Any, config: Any = None, *, mode: Mod
 
 
 async def guarded_ainvoke(
-    graph: Compiled, input: Any, config: Any = None, *, mode: Mode | None = None, **options: Any
-) -> Any:
+    graph: CompiledStateGraph[Any, Any, Any, Any], input: Any, config: Any = None, *, mode: Mode | None = None,
+    **options: Any,
+) -> Any:  # fmt: skip
     """Async ``guarded_invoke``."""
     guard, rest = _split(options, config)
     with statuses() as found:
@@ -466,16 +470,18 @@ def _with_status(result: Any, found: Sequence[Mapping[str, Any]], options: Mappi
 
 
 def guarded_stream(
-    graph: Compiled, input: Any, config: Any = None, *, mode: Mode | None = None, **options: Any
-) -> Iterator[Any]:
+    graph: CompiledStateGraph[Any, Any, Any, Any], input: Any, config: Any = None, *, mode: Mode | None = None,
+    **options: Any,
+) -> Iterator[Any]:  # fmt: skip
     """``graph.stream`` with gates; options as for ``guarded_invoke``."""
     guard, rest = _split(options, config)
     yield from _guarded(graph, mode, guard).stream(input, config, **rest)
 
 
 async def guarded_astream(
-    graph: Compiled, input: Any, config: Any = None, *, mode: Mode | None = None, **options: Any
-) -> AsyncIterator[Any]:
+    graph: CompiledStateGraph[Any, Any, Any, Any], input: Any, config: Any = None, *, mode: Mode | None = None,
+    **options: Any,
+) -> AsyncIterator[Any]:  # fmt: skip
     """Async ``guarded_stream``."""
     guard, rest = _split(options, config)
     chunks: Any = _guarded(graph, mode, guard).astream(input, config, **rest)

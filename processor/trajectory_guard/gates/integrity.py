@@ -16,14 +16,12 @@ from trajectory_guard.core.steps import Certainty
 from trajectory_guard.gates.wrapping import (
     EPHEMERAL_THREAD,
     MAX_THREADS,
-    Node,
     OutputGate,
     ThreadMemory,
     is_async,
 )
 from trajectory_guard.store import FlagBoard
 
-Invariant = Callable[[Any], Any]
 INTEGRITY_THEOREM: Final = "langgraph_state_integrity"
 """Intact: every invariant of the state holds. Named as operon-langgraph-gates names it."""
 _SOURCE: Final = "trajectory_guard.gates.integrity"
@@ -45,7 +43,11 @@ class IntegrityGate(OutputGate[ThreadMemory]):
     name = "integrity"
 
     def __init__(
-        self, invariants: Iterable[Invariant], *, board: FlagBoard | None = None, max_threads: int = MAX_THREADS
+        self,
+        invariants: Iterable[Callable[[Any], Any]],
+        *,
+        board: FlagBoard | None = None,
+        max_threads: int = MAX_THREADS,
     ) -> None:
         if not isinstance(invariants, Iterable):
             raise wrong_type("invariants", "a list of functions", invariants)
@@ -66,7 +68,7 @@ class IntegrityGate(OutputGate[ThreadMemory]):
         """Whether an output of a thread violated an invariant."""
         return self._fired(thread_id)
 
-    def wrap(self, node: Node) -> Node:
+    def wrap(self, node: Callable[..., Any]) -> Callable[..., Any]:
         """A node for ``add_node`` that returns what ``node`` returns."""
         return self._wrap(node, self._check)
 
@@ -90,7 +92,7 @@ class IntegrityGate(OutputGate[ThreadMemory]):
         self._report(thread, node, None, _finding(violated), measured)
 
 
-def _holds(invariant: Invariant, output: Any) -> bool:
+def _holds(invariant: Callable[[Any], Any], output: Any) -> bool:
     try:
         held = invariant(output)
         if inspect.iscoroutine(held):

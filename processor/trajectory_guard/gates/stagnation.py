@@ -15,7 +15,7 @@ from trajectory_guard.core.detectors import TYPE_VI, DetectionResult
 from trajectory_guard.core.detectors.reported import NOTHING_NEW_SAID
 from trajectory_guard.core.novelty import Said, novelty, said
 from trajectory_guard.core.steps import Certainty
-from trajectory_guard.gates.wrapping import EPHEMERAL_THREAD, MAX_THREADS, Node, OutputGate, ThreadMemory
+from trajectory_guard.gates.wrapping import EPHEMERAL_THREAD, MAX_THREADS, OutputGate, ThreadMemory
 from trajectory_guard.store import FlagBoard
 
 STAGNATION_THEOREM: Final = "behavioral_stability_windowed"
@@ -98,7 +98,9 @@ class StagnationGate(OutputGate[_Memory]):
             memory = self._threads.get(EPHEMERAL_THREAD if thread_id is None else str(thread_id))
             return list(memory.integrals) if memory is not None else []
 
-    def wrap(self, node: Node, *, text_extractor: Callable[[Any], str] | None = None) -> Node:
+    def wrap(
+        self, node: Callable[..., Any], *, text_extractor: Callable[[Any], str] | None = None
+    ) -> Callable[..., Any]:
         """A node for ``add_node`` that returns what ``node`` returns.
 
         Parameters:

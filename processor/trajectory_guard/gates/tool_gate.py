@@ -14,7 +14,7 @@ from trajectory_guard.extras import missing
 try:
     from langchain_core.messages import ToolMessage
     from langgraph.prebuilt import ToolNode
-    from langgraph.prebuilt.tool_node import ToolCallRequest
+    from langgraph.prebuilt.tool_node import AsyncToolCallWrapper, ToolCallRequest, ToolCallWrapper
     from langgraph.types import Command
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
     raise ImportError(missing("refuse_pointless", error, "langgraph"), name=error.name) from error
@@ -38,8 +38,6 @@ from trajectory_guard.store import FlagBoard
 Answer = ToolMessage | Command[Any]
 Execute = Callable[[ToolCallRequest], Answer]
 AsyncExecute = Callable[[ToolCallRequest], Awaitable[Answer]]
-Wrapper = Callable[[ToolCallRequest, Execute], Answer]
-AsyncWrapper = Callable[[ToolCallRequest, AsyncExecute], Awaitable[Answer]]
 _MAX_FORWARDED: Final = 4_096
 
 
@@ -176,7 +174,7 @@ class ToolGate:
 
     # --- around a tool node --------------------------------------------------------------------------------------
 
-    def around(self, inner: Wrapper | None) -> Wrapper:
+    def around(self, inner: ToolCallWrapper | None) -> ToolCallWrapper:
         """A ``wrap_tool_call`` that answers pointless calls, and passes the others on to ``inner``."""
 
         def wrap_tool_call(request: ToolCallRequest, execute: Execute) -> Answer:
@@ -188,7 +186,7 @@ class ToolGate:
 
         return wrap_tool_call
 
-    def async_around(self, inner: AsyncWrapper | None) -> AsyncWrapper:
+    def async_around(self, inner: AsyncToolCallWrapper | None) -> AsyncToolCallWrapper:
         """As ``around``, for ``awrap_tool_call``. The decision does no I/O."""
 
         async def awrap_tool_call(request: ToolCallRequest, execute: AsyncExecute) -> Answer:
@@ -216,7 +214,7 @@ def refuse_pointless(
     denied: bool = RefusalRules.denied,
     messages_key: str = "messages",
     board: FlagBoard | None = None,
-) -> Wrapper:
+) -> ToolCallWrapper:
     """A wrapper that answers hopeless and refused calls without running them.
 
         ToolNode(tools, wrap_tool_call=refuse_pointless(), awrap_tool_call=arefuse_pointless())
@@ -241,7 +239,7 @@ def arefuse_pointless(
     denied: bool = RefusalRules.denied,
     messages_key: str = "messages",
     board: FlagBoard | None = None,
-) -> AsyncWrapper:
+) -> AsyncToolCallWrapper:
     """``refuse_pointless`` for ``awrap_tool_call``: without it, a graph under asyncio runs its tools synchronously."""
     return _gate(config, RefusalRules(after=after, limit=limit, denied=denied), messages_key, board).async_around(None)
 
