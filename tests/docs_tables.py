@@ -6,6 +6,7 @@ the page does not have yet gets an empty one, which ``make docs`` and the test r
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
@@ -139,18 +140,21 @@ def _attributes() -> dict[str, Cells]:
 # --- public names ------------------------------------------------------------------------------------------------
 
 THEMES: Final = {
-    "attach and configure": "instrument uninstrument TrajectoryGuardProcessor GuardConfig ToolPolicy ConfigError",
+    "attach and configure": "instrument uninstrument TrajectoryGuardProcessor GuardConfig ToolPolicy ConfigError "
+    "Mistake",
     "gates (extra `langgraph`)": "apply_guard TrajectoryGuardNode TrajectoryGuardMiddleware guard_compiled guarded_invoke "
     "guarded_ainvoke guarded_stream guarded_astream refuse_pointless arefuse_pointless RefusalRules AgentState LoopStatus "
-    "LoopDetectedError GraphShapeError",
-    "gates around nodes": "StagnationGate STAGNATION_THEOREM IntegrityGate INTEGRITY_THEOREM",
+    "LoopDetectedError GraphShapeError Ending NudgeRole StateOf",
+    "gates around nodes": "StagnationGate STAGNATION_THEOREM IntegrityGate INTEGRITY_THEOREM Embedder",
     "flags and verdicts": "shared_board FlagBoard Flag Level Verdict DetectionResult LOOP_TYPES Certainty Evidence Spent "
-    "Intervention",
-    "spending": "BudgetSettings ModelPrice BudgetGate BudgetLevel BudgetExceededError Account",
+    "Intervention HandFlag",
+    "spending": "BudgetSettings ModelPrice BudgetGate BudgetLevel BudgetExceededError Account Balance "
+    "BudgetStatus BudgetState Budget BudgetText CheaperModel",
     "quality": "mean_logprob quality_of_logprob",
-    "record": "Cursor Boundary CursorReport CursorStep",
+    "record": "Cursor Boundary EntryKind CursorReport CursorStep",
     "certificates": "Certificate Verification",
-    "the engine by itself": "Engine StepRecord Usage TrajectoryState StateFormatError Observation args_hash result_hash",
+    "the engine by itself": "Engine EngineSettings ToolSettings StepRecord Outcome Usage ModelTokens TrajectoryState "
+    "StateFormatError Observation SameResultRun args_hash result_hash",
     "package": "__version__",
 }
 _SENTENCE: Final = re.compile(r"(.+?[.:])(?:\s|$)", re.DOTALL)
@@ -165,8 +169,8 @@ def _public_names() -> dict[str, Cells]:
 
 
 def _summary(value: object) -> str | None:
-    """The first sentence of a docstring; None for a value, which has none."""
-    if not isinstance(value, type) and not callable(value):
+    """The first sentence of a docstring; None for a value or an alias, which have none."""
+    if not isinstance(value, type) and not inspect.isfunction(value):
         return None
     first = _SENTENCE.match(" ".join((value.__doc__ or "").split("\n\n")[0].split()))
     return first[1].rstrip(".:").replace("``", "`").replace("|", "\\|") if first is not None else None

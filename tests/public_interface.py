@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, ForwardRef
+from typing import Any, Final, ForwardRef, get_origin
 
 from pydantic import BaseModel
 
@@ -37,10 +37,16 @@ METHODS: Final = {
     "RefusalRules": "",
     "Observation": "",
     "Usage": "tokens",
+    "Budget": "words",
+    "BudgetStatus": "",
+    "EngineSettings": "",
+    "HandFlag": "why",
+    "SameResultRun": "",
 }
 """Methods that are public, of classes that have others for the guard's own use; of all other classes all are."""
-SUBMODULES: Final[dict[ModuleType, tuple[str, ...]]] = {detectors: ("Detector", "register")}
+SUBMODULES: Final[dict[ModuleType, tuple[str, ...]]] = {detectors: ("Detector", "DetectorSettings", "register")}
 """Public names of submodules that pages tell users to import from."""
+_MODULE: Final = re.compile(r"\b[A-Za-z_][\w.]*\.(?=\w)")
 
 
 def lines() -> Iterator[str]:
@@ -58,7 +64,9 @@ def lines() -> Iterator[str]:
 
 def _stated(module: str, name: str, value: Any) -> Iterator[str]:
     whole = f"{module}.{name}"
-    if isinstance(value, type):
+    if get_origin(value) is not None:  # an alias
+        yield f"{whole} = {_MODULE.sub('', str(value))}"
+    elif isinstance(value, type):
         yield from _class(whole, name, value)
     elif callable(value):
         yield f"{whole}{signature(value)}"
@@ -71,6 +79,12 @@ def _class(whole: str, name: str, kind: type[Any]) -> Iterator[str]:
         yield f"{whole}: {', '.join(kind.__members__)}"
         return
     yield f"class {whole}{_made(kind)}"
+    for one, member in methods(kind, name):
+        yield f"  {whole}.{one}" if isinstance(member, property) else f"  {whole}.{one}{signature(member)}"
+
+
+def methods(kind: type[Any], name: str) -> Iterator[tuple[str, Any]]:
+    """The public methods and properties of a class, which is public under this name."""
     wanted = METHODS.get(name)
     own = {name for one in kind.__mro__ if one.__module__.startswith("trajectory_guard") for name in vars(one)}
     public = sorted(own) if wanted is None else wanted.split()
@@ -79,9 +93,9 @@ def _class(whole: str, name: str, kind: type[Any]) -> Iterator[str]:
         if one.startswith("_") or one in getattr(kind, "_fields", ()) or type(member).__name__ == "member_descriptor":
             continue
         if isinstance(member, property):
-            yield f"  {whole}.{one}"
+            yield one, member
         elif callable(getattr(kind, one)):
-            yield f"  {whole}.{one}{signature(getattr(kind, one))}"
+            yield one, getattr(kind, one)
 
 
 def _made(kind: type[Any]) -> str:
@@ -105,7 +119,7 @@ def signature(value: Callable[..., Any]) -> str:
     whole = inspect.signature(value)
     plain = whole.replace(
         parameters=[
-            one.replace(annotation=_Text(_annotation(one.annotation)), default=_default(one.default))
+            one.replace(annotation=_Text(annotation_text(one.annotation)), default=_default(one.default))
             if one.annotation is not one.empty
             else one.replace(default=_default(one.default))
             for one in whole.parameters.values()
@@ -113,7 +127,7 @@ def signature(value: Callable[..., Any]) -> str:
         ],
         return_annotation=whole.empty,
     )
-    returns = _annotation(whole.return_annotation)
+    returns = annotation_text(whole.return_annotation)
     shown = re.sub(r"\s+", " ", str(plain))
     return shown if isinstance(value, type) or returns == "" else f"{shown} -> {returns}"
 
@@ -129,7 +143,8 @@ class _Text:
         return self._text
 
 
-def _annotation(given: Any) -> str:
+def annotation_text(given: Any) -> str:
+    """An annotation as the source has it."""
     if given is inspect.Parameter.empty:
         return ""
     if isinstance(given, ForwardRef):

@@ -20,8 +20,8 @@ from tests.absent import python, site_without
 from tests.helpers import PACKAGE
 
 NEEDS_LANGGRAPH = [
-    "AgentState", "BudgetGate",
-    "GraphShapeError", "TrajectoryGuardMiddleware", "TrajectoryGuardNode", "apply_guard", "arefuse_pointless",
+    "AgentState", "BudgetGate", "BudgetText", "CheaperModel", "Ending", "GraphShapeError", "NudgeRole",
+    "TrajectoryGuardMiddleware", "TrajectoryGuardNode", "apply_guard", "arefuse_pointless",
     "guard_compiled", "guarded_ainvoke", "guarded_astream", "guarded_invoke", "guarded_stream", "refuse_pointless",
 ]  # fmt: skip
 

@@ -14,12 +14,20 @@ from trajectory_guard import (
     Account,
     BudgetGate,
     BudgetSettings,
+    BudgetStatus,
+    BudgetText,
     Cursor,
+    Ending,
+    Engine,
+    EngineSettings,
     GuardConfig,
     Intervention,
     ModelPrice,
+    NudgeRole,
     RefusalRules,
+    StateOf,
     ToolPolicy,
+    ToolSettings,
     TrajectoryGuardMiddleware,
     TrajectoryGuardNode,
     apply_guard,
@@ -111,6 +119,15 @@ def kept_types(builder: Builder) -> Compiled:
     assert_type(apply_guard(builder), Builder)
     assert_type(guard_compiled(builder.compile()), Compiled)
     return apply_guard(builder).compile()
+
+
+def in_own_annotations(builder: Builder, ending: Ending, role: NudgeRole, state_of: StateOf, limit: BudgetText) -> None:
+    apply_guard(builder, on_stop=ending, nudge_role=role, state_of=state_of)
+    BudgetGate(text=limit)
+    Engine(EngineSettings(tools={"status": ToolSettings(poll=True)}))
+    budget: BudgetStatus | None = shared_board().read("conversation").budget
+    if budget is not None and budget.state is not None:
+        print(budget.state.amount)
 
 
 def wrong_words(builder: Builder, graph: Any) -> None:

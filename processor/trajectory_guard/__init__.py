@@ -21,23 +21,26 @@ from trajectory_guard.version import __version__
 if TYPE_CHECKING:
     from trajectory_guard.callbacks import Intervention
     from trajectory_guard.config import ConfigError, GuardConfig, ToolPolicy
-    from trajectory_guard.core.boundary import Boundary
+    from trajectory_guard.config_messages import Mistake
+    from trajectory_guard.core.boundary import Boundary, EntryKind
     from trajectory_guard.core.certificates import Certificate, Verification
     from trajectory_guard.core.cursor import Cursor
     from trajectory_guard.core.cursor_report import CursorReport, CursorStep
     from trajectory_guard.core.detectors import LOOP_TYPES, DetectionResult
     from trajectory_guard.core.engine import Engine, Verdict
     from trajectory_guard.core.fingerprints import args_hash
+    from trajectory_guard.core.hand_flag import HandFlag
     from trajectory_guard.core.interventions import Spent
     from trajectory_guard.core.masking import result_hash
-    from trajectory_guard.core.observation import Observation
+    from trajectory_guard.core.observation import Observation, SameResultRun
     from trajectory_guard.core.policy import Level
     from trajectory_guard.core.quality import quality_of_logprob
+    from trajectory_guard.core.settings import EngineSettings, ToolSettings
     from trajectory_guard.core.state import StateFormatError, TrajectoryState
-    from trajectory_guard.core.steps import Certainty, Evidence, StepRecord, Usage
+    from trajectory_guard.core.steps import Certainty, Evidence, ModelTokens, Outcome, StepRecord, Usage
     from trajectory_guard.entries import Flag
-    from trajectory_guard.gates.budget_gate import BudgetGate
-    from trajectory_guard.gates.budgets import BudgetExceededError
+    from trajectory_guard.gates.budget_gate import BudgetGate, CheaperModel
+    from trajectory_guard.gates.budgets import BudgetExceededError, BudgetText
     from trajectory_guard.gates.compiled import (
         guard_compiled,
         guarded_ainvoke,
@@ -45,22 +48,25 @@ if TYPE_CHECKING:
         guarded_invoke,
         guarded_stream,
     )
+    from trajectory_guard.gates.graph_gate import Ending, NudgeRole
     from trajectory_guard.gates.integrity import INTEGRITY_THEOREM, IntegrityGate
     from trajectory_guard.gates.langgraph import AgentState, TrajectoryGuardNode, apply_guard
     from trajectory_guard.gates.loop_error import LoopDetectedError
     from trajectory_guard.gates.middleware import TrajectoryGuardMiddleware
     from trajectory_guard.gates.refusal import RefusalRules
     from trajectory_guard.gates.rewire import GraphShapeError
-    from trajectory_guard.gates.stagnation import STAGNATION_THEOREM, StagnationGate
+    from trajectory_guard.gates.stagnation import STAGNATION_THEOREM, Embedder, StagnationGate
+    from trajectory_guard.gates.state_of import StateOf
     from trajectory_guard.gates.status import LoopStatus
     from trajectory_guard.gates.tool_gate import arefuse_pointless, refuse_pointless
     from trajectory_guard.otel.instrument import instrument, uninstrument
     from trajectory_guard.otel.processor import TrajectoryGuardProcessor
     from trajectory_guard.quality.logprobs import mean_logprob
     from trajectory_guard.runtime import shared_board
-    from trajectory_guard.spending.budget import BudgetLevel
-    from trajectory_guard.spending.ledger import Account
+    from trajectory_guard.spending.budget import Budget, BudgetLevel, BudgetState
+    from trajectory_guard.spending.ledger import Account, Balance
     from trajectory_guard.spending.settings import BudgetSettings, ModelPrice
+    from trajectory_guard.spending.spending import BudgetStatus
     from trajectory_guard.store import FlagBoard
 
     __all__ = [
@@ -69,37 +75,55 @@ if TYPE_CHECKING:
         "STAGNATION_THEOREM",
         "Account",
         "AgentState",
+        "Balance",
         "Boundary",
+        "Budget",
         "BudgetExceededError",
         "BudgetGate",
         "BudgetLevel",
         "BudgetSettings",
+        "BudgetState",
+        "BudgetStatus",
+        "BudgetText",
         "Certainty",
         "Certificate",
+        "CheaperModel",
         "ConfigError",
         "Cursor",
         "CursorReport",
         "CursorStep",
         "DetectionResult",
+        "Embedder",
+        "Ending",
         "Engine",
+        "EngineSettings",
+        "EntryKind",
         "Evidence",
         "Flag",
         "FlagBoard",
         "GraphShapeError",
         "GuardConfig",
+        "HandFlag",
         "IntegrityGate",
         "Intervention",
         "Level",
         "LoopDetectedError",
         "LoopStatus",
+        "Mistake",
         "ModelPrice",
+        "ModelTokens",
+        "NudgeRole",
         "Observation",
+        "Outcome",
         "RefusalRules",
+        "SameResultRun",
         "Spent",
         "StagnationGate",
         "StateFormatError",
+        "StateOf",
         "StepRecord",
         "ToolPolicy",
+        "ToolSettings",
         "TrajectoryGuardMiddleware",
         "TrajectoryGuardNode",
         "TrajectoryGuardProcessor",
@@ -131,37 +155,55 @@ _MODULES: Final = {
     "STAGNATION_THEOREM": "gates.stagnation",
     "Account": "spending.ledger",
     "AgentState": "gates.langgraph",
+    "Balance": "spending.ledger",
     "Boundary": "core.boundary",
+    "Budget": "spending.budget",
     "BudgetExceededError": "gates.budgets",
     "BudgetGate": "gates.budget_gate",
     "BudgetLevel": "spending.budget",
     "BudgetSettings": "spending.settings",
+    "BudgetState": "spending.budget",
+    "BudgetStatus": "spending.spending",
+    "BudgetText": "gates.budgets",
     "Certainty": "core.steps",
     "Certificate": "core.certificates",
+    "CheaperModel": "gates.budget_gate",
     "ConfigError": "config",
     "Cursor": "core.cursor",
     "CursorReport": "core.cursor_report",
     "CursorStep": "core.cursor_report",
     "DetectionResult": "core.detectors",
+    "Embedder": "gates.stagnation",
+    "Ending": "gates.graph_gate",
     "Engine": "core.engine",
+    "EngineSettings": "core.settings",
+    "EntryKind": "core.boundary",
     "Evidence": "core.steps",
     "Flag": "entries",
     "FlagBoard": "store",
     "GraphShapeError": "gates.rewire",
     "GuardConfig": "config",
+    "HandFlag": "core.hand_flag",
     "IntegrityGate": "gates.integrity",
     "Intervention": "callbacks",
     "Level": "core.policy",
     "LoopDetectedError": "gates.loop_error",
     "LoopStatus": "gates.status",
+    "Mistake": "config_messages",
     "ModelPrice": "spending.settings",
+    "ModelTokens": "core.steps",
+    "NudgeRole": "gates.graph_gate",
     "Observation": "core.observation",
+    "Outcome": "core.steps",
     "RefusalRules": "gates.refusal",
+    "SameResultRun": "core.observation",
     "Spent": "core.interventions",
     "StagnationGate": "gates.stagnation",
     "StateFormatError": "core.state",
+    "StateOf": "gates.state_of",
     "StepRecord": "core.steps",
     "ToolPolicy": "config",
+    "ToolSettings": "core.settings",
     "TrajectoryGuardMiddleware": "gates.middleware",
     "TrajectoryGuardNode": "gates.langgraph",
     "TrajectoryGuardProcessor": "otel.processor",
@@ -189,8 +231,8 @@ _MODULES: Final = {
 _EXTRA: Final = ("langgraph", "langchain", "langchain_core")
 """Packages of the extra ``langgraph``, which ``_OF_EXTRA`` import."""
 _OF_EXTRA: Final = frozenset((
-    "gates.budget_gate", "gates.budgets", "gates.compiled", "gates.langgraph", "gates.middleware", "gates.rewire",
-    "gates.tool_gate",
+    "gates.budget_gate", "gates.budgets", "gates.compiled", "gates.graph_gate", "gates.langgraph", "gates.middleware",
+    "gates.rewire", "gates.tool_gate",
 ))  # fmt: skip
 
 

@@ -22,7 +22,7 @@ except ImportError as error:  # pragma: no cover - exercised in a subprocess by 
 
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.gates.arguments import check_budget_arguments, check_gate_arguments
-from trajectory_guard.gates.budgets import Action, BudgetCheck, BudgetExceededError, RefusalText, Ruling
+from trajectory_guard.gates.budgets import Action, BudgetCheck, BudgetExceededError, BudgetText, Ruling
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.gates.graph_gate import get, like
 from trajectory_guard.gates.langgraph_internals import RunnableCallable, coerce_to_runnable
@@ -31,7 +31,7 @@ from trajectory_guard.gates.messages import MARK
 from trajectory_guard.gates.state_keys import channels_of
 from trajectory_guard.store import FlagBoard
 
-Cheaper = BaseChatModel | str | Mapping[str, Any] | Callable[..., Any]
+CheaperModel = BaseChatModel | str | Mapping[str, Any] | Callable[..., Any]
 """A model or its name, a mapping from the names of models to either, or a callable that is given the request."""
 _CONFIG: Final = "config"
 
@@ -59,7 +59,7 @@ class BudgetGate:
         config: GuardConfig | None = None,
         *,
         on_refusal: Literal["end", "raise"] = "end",
-        text: RefusalText | None = None,
+        text: BudgetText | None = None,
         messages_key: str = "messages",
         board: FlagBoard | None = None,
     ) -> None:
@@ -202,7 +202,7 @@ def refusal_message(ruling: Ruling) -> AIMessage:
     return AIMessage(ruling.text, response_metadata={MARK: ruling.payload}, id=str(uuid.uuid4()))
 
 
-def cheaper_model(cheaper: Cheaper, request: Any) -> Any:
+def cheaper_model(cheaper: CheaperModel, request: Any) -> Any:
     """The model that a user wants instead of the one of a request; None for the request's own."""
     found: Any = cheaper
     if isinstance(found, Mapping):

@@ -25,7 +25,8 @@ REFUSED_TEXT: Final = (
 """Default text for a session that is refused. The end user reads it: it holds no figures."""
 BLOCKED_TEXT: Final = "I have to stop here: the budget for this is used up. Please try again later."
 """Default text where the budget is used up."""
-RefusalText = str | Callable[[BudgetStatus], str]
+BudgetText = str | Callable[[BudgetStatus], str]
+"""What the user reads instead of an answer, or a function that writes it."""
 
 
 class BudgetExceededError(PortableError, RuntimeError):
@@ -82,7 +83,7 @@ class BudgetCheck:
         text: for the end user instead of ``REFUSED_TEXT`` and ``BLOCKED_TEXT``; a callable is given the status.
     """
 
-    def __init__(self, gate: Gate, *, agent: str | None = None, text: RefusalText | None = None) -> None:
+    def __init__(self, gate: Gate, *, agent: str | None = None, text: BudgetText | None = None) -> None:
         self._gate, self._agent, self._text = gate, agent, text
 
     @property

@@ -25,8 +25,8 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.gates.agent_node import keep_out_of_streams
 from trajectory_guard.gates.arguments import check_budget_arguments
 from trajectory_guard.gates.async_hooks import without_a_pool
-from trajectory_guard.gates.budget_gate import Cheaper, cheaper_model, refusal_message
-from trajectory_guard.gates.budgets import Action, BudgetCheck, BudgetExceededError, RefusalText, Ruling
+from trajectory_guard.gates.budget_gate import CheaperModel, cheaper_model, refusal_message
+from trajectory_guard.gates.budgets import Action, BudgetCheck, BudgetExceededError, BudgetText, Ruling
 from trajectory_guard.gates.compiled import nested_below
 from trajectory_guard.gates.gate import GateDecision
 from trajectory_guard.gates.graph_gate import ENDINGS, INTENDED, Ending, GraphGate, NudgeRole, Outcome
@@ -105,8 +105,8 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         nudge_role: NudgeRole = "user",
         refuse_pointless: bool | RefusalRules = False,
         state_of: StateOf | None = None,
-        cheaper: Cheaper | None = None,
-        budget_text: RefusalText | None = None,
+        cheaper: CheaperModel | None = None,
+        budget_text: BudgetText | None = None,
         agent: str | None = None,
         board: FlagBoard | None = None,
     ) -> None:
