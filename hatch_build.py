@@ -19,11 +19,11 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 ROOT = Path("processor/trajectory_guard")
 COMPILED = ("core", "dialects", "spans")
 INTERPRETED = frozenset({
-    "core/boundary.py",  # core/cursor_plain.py reads the attributes of its dataclasses with vars()
+    "core/cursor/boundary.py",  # core/cursor/plain_form.py reads the attributes of its dataclasses with vars()
     "core/build.py",
-    "core/cursor.py",  # reads its own with vars()
-    "core/cursor_plain.py",
-    "core/cursor_report.py",
+    "core/cursor/cursor.py",  # reads its own with vars()
+    "core/cursor/plain_form.py",
+    "core/cursor/report.py",
     "core/demonstration.py",  # for doctests
     "core/similarity/calibration.py",  # compares annotations
     "core/tracking/tables.py",  # a subclass of OrderedDict, of which mypyc makes a broken class

@@ -20,9 +20,9 @@ from hypothesis import settings
 
 import trajectory_guard
 from trajectory_guard.core.build import is_compiled
+from trajectory_guard.core.content.masking import result_hash
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.fingerprints import args_hash
-from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.settings import EngineSettings
 from trajectory_guard.core.steps import StepRecord

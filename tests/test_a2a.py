@@ -18,7 +18,7 @@ from trajectory_guard import (
     IntegrityGate,
     StagnationGate,
 )
-from trajectory_guard.core.certificates import Certificate, CertificateError
+from trajectory_guard.core.explain.certificates import Certificate, CertificateError
 
 REASON = "needs operon-ai (extra a2a), which supports Python 3.11 and later"
 

@@ -186,18 +186,18 @@ def test_configuration_imports_pydantic_and_constants_of_core_only() -> None:
         "tomli",
         "tomllib",  # no part of Python 3.10
         "typing_extensions",
-        f"{ROOT}.config_file",
-        f"{ROOT}.config_keys",
-        f"{ROOT}.config_messages",
-        f"{ROOT}.config_part",
-        f"{ROOT}.config_values",
+        f"{ROOT}.config.file",
+        f"{ROOT}.config.keys",
+        f"{ROOT}.config.messages",
+        f"{ROOT}.config.part",
+        f"{ROOT}.config.values",
         f"{ROOT}.core.detectors",
         f"{ROOT}.core.settings",
-        f"{ROOT}.core.templates",
+        f"{ROOT}.config.templates",
         f"{ROOT}.core.text",
         f"{ROOT}.quality.settings",
-        f"{ROOT}.spending.settings",
-        f"{ROOT}.cursor.settings",
+        f"{ROOT}.config.spending",
+        f"{ROOT}.config.cursor",
         f"{ROOT}.dialects.custom",
     )  # to check what is declared
     assert outside(f"{ROOT}.config", *allowed) == set()
@@ -206,7 +206,7 @@ def test_configuration_imports_pydantic_and_constants_of_core_only() -> None:
 def test_the_rules_of_spending_are_pure() -> None:
     """Ledger, budgets and outliers: no clock, threads, files or telemetry. The stores and ``Spending`` are around them."""
     pure = [f"{ROOT}.spending.{name}" for name in ("ledger", "budget", "outliers", "duplicates", "settings")]
-    checked = (f"{ROOT}.config_keys", f"{ROOT}.config_part", f"{ROOT}.core.text")
+    checked = (f"{ROOT}.config.keys", f"{ROOT}.config.part", f"{ROOT}.core.text")
     allowed = ("pydantic", *pure, f"{ROOT}.core.tracking.tables", *checked)
     assert {module: found for module in pure if (found := outside(module, *allowed))} == {}
     never = {"time", "threading", "socket", "asyncio", "sqlite3", "logging", "datetime", "random"}

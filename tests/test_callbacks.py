@@ -21,8 +21,8 @@ from tests.helpers import evaluate, record
 from trajectory_guard import callbacks
 from trajectory_guard.callbacks import Intervention, notify, text_of
 from trajectory_guard.config import ConfigError, GuardConfig
-from trajectory_guard.core.closing import STOP_TEXT
 from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.explain.closing import STOP_TEXT
 from trajectory_guard.core.policy import Level
 
 PAGE = "We are closed on Mondays, and open from Tuesday to Sunday between nine and five."

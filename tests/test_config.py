@@ -18,12 +18,12 @@ from opentelemetry.sdk.trace import TracerProvider
 from tests.helpers import DATA
 from trajectory_guard import runtime
 from trajectory_guard.config import SECTIONS, ConfigError, GuardConfig, Mistake, ToolPolicy, unknown_variables
-from trajectory_guard.config_values import takes_number
+from trajectory_guard.config.spending import BudgetSettings, ModelPrice
+from trajectory_guard.config.values import takes_number
 from trajectory_guard.core.detectors import weights
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings
 from trajectory_guard.otel.instrument import instrument
-from trajectory_guard.spending.settings import BudgetSettings, ModelPrice
 
 CONFIGS = DATA / "config"
 
@@ -602,7 +602,7 @@ def test_settings_that_contradict_each_other_are_refused(values: dict[str, Any],
 
 def test_every_key_is_explained_in_the_source() -> None:
     package = Path(DATA).parent.parent / "processor" / "trajectory_guard"
-    files = ("config.py", "cursor/settings.py", "quality/settings.py")
+    files = ("config.py", "config/cursor.py", "quality/settings.py")
     source = "".join((package / name).read_text(encoding="utf-8") for name in files)
     for name in (*GuardConfig.model_fields, *ToolPolicy.model_fields):
         after = source.split(f"    {name}: ", 1)[1].split("\n", 2)

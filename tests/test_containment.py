@@ -14,11 +14,11 @@ from langgraph.graph import START, MessagesState, StateGraph
 from opentelemetry.sdk.trace import TracerProvider
 
 from trajectory_guard import TrajectoryGuardProcessor, apply_guard
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.containment import contain
 from trajectory_guard.gates.integrity import IntegrityGate
 from trajectory_guard.gates.stagnation import StagnationGate
-from trajectory_guard.store import FlagBoard
+from trajectory_guard.process.containment import contain
 
 
 class SoftTimeLimitError(Exception):

@@ -18,14 +18,14 @@ from opentelemetry.sdk.trace import TracerProvider
 from tests.bench import shapes
 from tests.bench.gate import Bench
 from tests.helpers import profiled
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.content.masking import _NOISE, mask_noise
 from trajectory_guard.core.detectors.entry_lists import _ADDRESS, address_in
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.fingerprints import parse_json
-from trajectory_guard.core.masking import _NOISE, mask_noise
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
-from trajectory_guard.store import FlagBoard
 
 
 def calls_of(work: Callable[[], object]) -> int:
@@ -91,7 +91,7 @@ def test_a_result_that_changed_is_searched_for_noise_once() -> None:
     engine = Engine()
     state = engine.new_state("t")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trajectory_guard.core.masking._NOISE", Noise())
+        patch.setattr("trajectory_guard.core.content.masking._NOISE", Noise())
         for index in range(4):
             text = f"The export of the orders is under way since {index + 3}s, shard {index} of 9 is written."
             engine.observe(state, shapes.step(index, number=0, result=text))

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from tests.helpers import fewer_examples, record
 from trajectory_guard import FlagBoard, GuardConfig, StateFormatError, TrajectoryGuardProcessor
-from trajectory_guard.core.cursor import Cursor
+from trajectory_guard.core.cursor.cursor import Cursor
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.steps import Evidence, StepRecord
 from trajectory_guard.gates.boundaries import Boundaries

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import REPLACES_CODE, record
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.state import MAX_RUNS
 from trajectory_guard.core.steps import Evidence, StepRecord
-from trajectory_guard.store import FlagBoard
 
 MOST, IDLE_S = 3, 10.0
 

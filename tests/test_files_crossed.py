@@ -12,11 +12,11 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
 from tests.helpers import PACKAGE, TESTS
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.build import is_compiled
 from trajectory_guard.core.policy import Level
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
-from trajectory_guard.store import FlagBoard
 
 MAX_FILES = 57
 """Files with a function that runs: a reader who follows the span has to hold them in mind."""

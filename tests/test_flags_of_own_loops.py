@@ -13,8 +13,8 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import Span, TracerProvider
 
 from trajectory_guard import TrajectoryGuardProcessor, instrument, runtime, shared_board, uninstrument
-from trajectory_guard.entries import MAX_INSTANCES
-from trajectory_guard.store import FlagBoard
+from trajectory_guard.board.entries import MAX_INSTANCES
+from trajectory_guard.board.store import FlagBoard
 
 CONVERSATION = "conversation-1"
 

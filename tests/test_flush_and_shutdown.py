@@ -29,7 +29,7 @@ from trajectory_guard import (
     runtime,
     uninstrument,
 )
-from trajectory_guard.store import FlagBoard
+from trajectory_guard.board.store import FlagBoard
 
 ANSWER = "We are closed on Mondays and open from Tuesday to Sunday."
 NOBODY_LISTENS = "http://localhost:9"

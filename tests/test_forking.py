@@ -17,16 +17,16 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from trajectory_guard import forking
+from trajectory_guard.board.store import FlagBoard
+from trajectory_guard.board.unknown_ids import UnknownIds
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.forking import ForkDelay
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.gates.integrity import IntegrityGate
 from trajectory_guard.gates.tool_gate import ToolGate
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
-from trajectory_guard.prices import PriceTable
-from trajectory_guard.store import FlagBoard
-from trajectory_guard.unknown_ids import UnknownIds
+from trajectory_guard.process import forking
+from trajectory_guard.process.forking import ForkDelay
+from trajectory_guard.spending.prices import PriceTable
 
 TOOL = {
     "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x", "gen_ai.tool.call.arguments": "{}",
@@ -169,7 +169,7 @@ def test_a_child_looks_prices_up_that_its_parent_had_asked_for() -> None:
     pytest.importorskip("genai_prices")
     script = """
         import os, signal
-        from trajectory_guard.prices import PriceTable
+        from trajectory_guard.spending.prices import PriceTable
         prices = PriceTable()
         prices.get("gpt-4o")
         child = os.fork()

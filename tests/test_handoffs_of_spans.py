@@ -11,13 +11,13 @@ from opentelemetry.sdk.trace import TracerProvider
 from tests.collector.in_process import evaluate_in_process
 from tests.helpers import capture, record, span_view
 from trajectory_guard import GuardConfig
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Evidence, StepRecord, Usage
 from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
-from trajectory_guard.store import FlagBoard
 from trajectory_guard.transcripts.assemble import extract_steps
 
 INSTRUMENTATIONS = ("openinference", "traceloop", "logfire", "otelv2", "openlit")

@@ -14,9 +14,9 @@ from opentelemetry.trace import Status, StatusCode, Tracer
 
 from tests.hostile_calls import Call, Shape, shapes
 from trajectory_guard import Evidence
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
-from trajectory_guard.store import FlagBoard
 
 SHAPES: Final = dict(shapes())
 STEPS: Final = 6

@@ -24,7 +24,7 @@ def watch():  # as a client of a model does before each request
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 from trajectory_guard.runtime import _settler_of
-from trajectory_guard.store import FlagBoard
+from trajectory_guard.board.store import FlagBoard
 
 SET_UP
 

@@ -12,11 +12,11 @@ import pytest
 
 from tests.core.test_relay import visits
 from tests.helpers import eventually, record
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.hand_flag import HandFlag
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Delivered, Evidence, StepRecord
-from trajectory_guard.store import FlagBoard
 
 STOP = HandFlag.of("STOP", "The account is wrong.", "maria")
 

@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from tests.helpers import PACKAGE, evaluate, record
 from tests.langfuse_server import PUBLIC_KEY, SECRET_KEY, Form, Langfuse, Reply, langfuse
 from trajectory_guard import telemetry
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.gates.gate import Gate
@@ -31,7 +32,6 @@ from trajectory_guard.integrations.langfuse.scores import (
     session_of,
 )
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
-from trajectory_guard.store import FlagBoard
 
 TRACE = "a" * 32
 START = 1_700_000_000.0

@@ -139,7 +139,7 @@ def test_functions_that_put_expressions_together_are_known() -> None:
                     and "re.escape" not in ast.unparse(node.args[0])
                 ]
     assert sorted(set(unknown)) == [
-        "trajectory_guard.core.masking._any",  # its results are globals
+        "trajectory_guard.core.content.masking._any",  # its results are globals
         "trajectory_guard.core.similarity.code._token_pattern",
         "trajectory_guard.core.wordlists.beginnings",  # its results are globals
     ]

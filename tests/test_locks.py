@@ -15,12 +15,12 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
 from tests.helpers import eventually
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.locks import HeldHereError, OwnedLock, condition_on, holds_lock
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
+from trajectory_guard.process.locks import HeldHereError, OwnedLock, condition_on, holds_lock
 from trajectory_guard.semantic.model_files import ModelError
 from trajectory_guard.semantic.settler import BackgroundSettler, ModelSettings, Prepared
-from trajectory_guard.store import FlagBoard
 
 FAR_TOO_LONG_S = 30.0
 

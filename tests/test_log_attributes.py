@@ -23,15 +23,15 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from tests.helpers import profiled, record
 from trajectory_guard import telemetry
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.cli.demo.scripted import ScriptedChatModel, call
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.core.certificates import Certificate
+from trajectory_guard.core.explain.certificates import Certificate
 from trajectory_guard.gates.middleware import TrajectoryGuardMiddleware
 from trajectory_guard.logs import log_flag, log_missing_actions, log_refusal, log_verdict
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 from trajectory_guard.spending.ledger import LedgerEntry
 from trajectory_guard.spending.spending import log_booked, today
-from trajectory_guard.store import FlagBoard
 
 ON_SPANS_ONLY = {
     telemetry.LOOP_FIRST_STEP,

@@ -13,8 +13,8 @@ from opentelemetry.trace import SpanKind
 
 from tests.helpers import span_view
 from trajectory_guard import FlagBoard, GuardConfig, TrajectoryGuardProcessor
-from trajectory_guard.core.content_blocks import unwrap
-from trajectory_guard.core.outcome import looks_like_error
+from trajectory_guard.core.content.content_blocks import unwrap
+from trajectory_guard.core.content.outcome import looks_like_error
 from trajectory_guard.core.steps import EMPTY, ERROR
 from trajectory_guard.gates.messages import new_steps
 from trajectory_guard.spans.content import decode_result

@@ -16,13 +16,13 @@ from tests.collector.kit import comparable, request, score_all, span, tool, view
 from tests.collector.test_operations import Workers
 from tests.collector.test_same_verdicts import deliveries, replayed
 from tests.helpers import capture, capture_names, span_view
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.cli.recordings.inputs import Diagnostics
 from trajectory_guard.cli.replay import replay
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.steps import StepRecord, Usage
 from trajectory_guard.core.tracking.model_calls import key_of
-from trajectory_guard.store import FlagBoard
 from trajectory_guard.transcripts.model_calls import model_call
 
 PROMPT = "Improve the draft of the letter."

@@ -11,11 +11,12 @@ import pytest
 from tests.helpers import eventually
 from tests.test_callbacks import intervention
 from tests.test_embedding import GOOD, first_word
-from trajectory_guard import callbacks, prices
+from trajectory_guard import callbacks
 from trajectory_guard.callbacks import Intervention, notify
-from trajectory_guard.prices import PriceTable, UnitPrice
 from trajectory_guard.quality.judge import Answer, Judge
 from trajectory_guard.semantic.settler import BackgroundSettler, ModelSettings, Prepared
+from trajectory_guard.spending import prices
+from trajectory_guard.spending.prices import PriceTable, UnitPrice
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from trajectory_guard import (
     runtime,
     telemetry,
 )  # fmt: skip
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GATE_KEYS, ConfigError, GuardConfig, differences
 from trajectory_guard.core.policy import Level
 from trajectory_guard.gates.gate import Gate
@@ -33,7 +34,6 @@ from trajectory_guard.gates.messages import MARK
 from trajectory_guard.otel.instrument import instrument
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 from trajectory_guard.runtime import shared_board
-from trajectory_guard.store import FlagBoard
 
 SECRET = "SSN 123-45-6789"
 

@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from tests.helpers import record
 from trajectory_guard import GuardConfig, StagnationGate, runtime, shared_board, uninstrument
 from trajectory_guard.cli.demo.scripted import ScriptedChatModel, call
-from trajectory_guard.core.interventions import Spent, stop_payload
+from trajectory_guard.core.explain.interventions import Spent, stop_payload
 
 ROOT = Path(__file__).parent.parent
 PAGES = ("docs/cursor.md", "docs/quality.md", "docs/spending.md", "docs/certificates.md", "processor/README.md")

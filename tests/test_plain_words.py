@@ -9,7 +9,7 @@ import pytest
 from tests.helpers import record
 from trajectory_guard.cli.main import main
 from trajectory_guard.core.detectors import DetectionResult
-from trajectory_guard.core.interventions import reason_text
+from trajectory_guard.core.explain.interventions import reason_text
 from trajectory_guard.core.steps import Certainty
 from trajectory_guard.spending.budget import SERVICE, USD, Budget, BudgetState
 from trajectory_guard.spending.ledger import Account

@@ -24,7 +24,7 @@ from opentelemetry.util._once import Once
 
 from trajectory_guard import FlagBoard, GuardConfig, runtime, telemetry
 from trajectory_guard.config import ConfigError
-from trajectory_guard.core.certificates import Certificate
+from trajectory_guard.core.explain.certificates import Certificate
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.otel import instrument as instrumentation
 from trajectory_guard.otel import metrics as otel_metrics

@@ -13,13 +13,13 @@ import pytest
 import trajectory_guard
 from tests.helpers import record
 from tests.test_joining import joining
+from trajectory_guard.board.entries import GateRun
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.hand_flag import HandFlag
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Evidence, StepRecord
-from trajectory_guard.entries import GateRun
-from trajectory_guard.locks import OwnedLock, RetiredError, looks_again
-from trajectory_guard.store import FlagBoard
+from trajectory_guard.process.locks import OwnedLock, RetiredError, looks_again
 
 STOP = HandFlag.of("STOP", "The account is wrong.", "maria")
 PACKAGE = Path(trajectory_guard.__file__).parent

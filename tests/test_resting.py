@@ -12,13 +12,13 @@ import pytest
 
 from tests.bench import shapes
 from tests.helpers import record
-from trajectory_guard import entry_table
+from trajectory_guard.board import entry_table
+from trajectory_guard.board.resting import RestingState
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.steps import StepRecord
-from trajectory_guard.resting import RestingState
-from trajectory_guard.store import FlagBoard
 
 
 def steps(seed: int, count: int = 400) -> Iterator[StepRecord]:

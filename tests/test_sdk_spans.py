@@ -10,12 +10,12 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode
 
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.otel import sdk_spans
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 from trajectory_guard.otel.sdk_spans import PUBLIC, SpanReader, readers, view_of
-from trajectory_guard.store import FlagBoard
 
 CALL: Mapping[str, Any] = {
     "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search", "gen_ai.tool.call.id": "call_1",

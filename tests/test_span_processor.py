@@ -26,6 +26,7 @@ from opentelemetry.sdk.version import __version__ as sdk_version
 
 import trajectory_guard
 from trajectory_guard import __version__, callbacks, runtime, telemetry
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.detectors import Detector
 from trajectory_guard.core.observation import Observation
@@ -33,7 +34,6 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.otel.ending import goes_on_after_false
 from trajectory_guard.otel.instrument import auto_instrument, instrument, uninstrument
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
-from trajectory_guard.store import FlagBoard
 
 ANSWER = "We are closed on Mondays and open from Tuesday to Sunday."
 _names = itertools.count()

@@ -19,6 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from tests.helpers import PACKAGE, record
 from trajectory_guard import telemetry
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.engine import Verdict
@@ -29,7 +30,6 @@ from trajectory_guard.otel.metrics import register
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 from trajectory_guard.spending.ledger import LedgerEntry
 from trajectory_guard.spending.spending import today
-from trajectory_guard.store import FlagBoard
 
 CONTRACT = {
     "trajectory_guard.loop.detected": "bool",

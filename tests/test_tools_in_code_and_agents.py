@@ -15,10 +15,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from tests.collector.in_process import evaluate_in_process
 from tests.collector.kit import comparable, request, score_all, span, views
 from tests.collector.test_same_verdicts import deliveries, replayed
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.policy import Level
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
-from trajectory_guard.store import FlagBoard
 
 SMOLAGENTS = "openinference.instrumentation.smolagents"
 ADK = "openinference.instrumentation.google_adk"

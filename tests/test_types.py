@@ -16,9 +16,9 @@ from pydantic import BaseModel, SecretStr
 from tests import typed_uses
 from tests.helpers import PACKAGE
 from trajectory_guard.config import GuardConfig, ToolPolicy
-from trajectory_guard.config_keys import BudgetKeys, GuardKeys, PriceKeys, ToolKeys
-from trajectory_guard.config_messages import _WORDS as WORDS
-from trajectory_guard.spending.settings import BudgetSettings, ModelPrice
+from trajectory_guard.config.keys import BudgetKeys, GuardKeys, PriceKeys, ToolKeys
+from trajectory_guard.config.messages import _WORDS as WORDS
+from trajectory_guard.config.spending import BudgetSettings, ModelPrice
 
 MODELS = {GuardConfig: GuardKeys, ToolPolicy: ToolKeys, BudgetSettings: BudgetKeys, ModelPrice: PriceKeys}
 NAMES = {one.__name__: one for one in (ToolPolicy, BudgetSettings, ModelPrice, SecretStr)}

@@ -11,8 +11,8 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from trajectory_guard import instrument, runtime, shared_board, uninstrument
-from trajectory_guard.store import FlagBoard
-from trajectory_guard.unknown_ids import ASKED, UnknownIds
+from trajectory_guard.board.store import FlagBoard
+from trajectory_guard.board.unknown_ids import ASKED, UnknownIds
 
 
 @pytest.fixture

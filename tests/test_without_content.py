@@ -14,9 +14,9 @@ from opentelemetry.trace import StatusCode
 
 from tests.helpers import record
 from trajectory_guard import GuardConfig
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.core.steps import Evidence
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
-from trajectory_guard.store import FlagBoard
 
 
 def calls(count: int, content_from: int | None = None) -> None:

@@ -36,7 +36,7 @@ from trajectory_guard import (
     instrument,
     shared_board,
 )
-from trajectory_guard.config_keys import GuardKeys, Mode
+from trajectory_guard.config.keys import GuardKeys, Mode
 
 Builder = StateGraph[MessagesState, None, MessagesState, MessagesState]
 Compiled = CompiledStateGraph[MessagesState, None, MessagesState, MessagesState]

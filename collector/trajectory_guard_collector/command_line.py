@@ -12,10 +12,10 @@ from pydantic import BaseModel
 
 from trajectory_guard import __version__
 from trajectory_guard.config import ConfigError, GuardConfig
-from trajectory_guard.config_bounds import NESTED
+from trajectory_guard.config.bounds import NESTED
 from trajectory_guard.core.build import with_build
 from trajectory_guard.extras import missing
-from trajectory_guard.standard_streams import abandon_stdout, open_closed_ones, say, write_error
+from trajectory_guard.process.standard_streams import abandon_stdout, open_closed_ones, say, write_error
 from trajectory_guard_collector.early_stop import FINE
 from trajectory_guard_collector.telemetry.line_writer import FLUSH_S, LineWriter
 

@@ -19,26 +19,28 @@ from typing import TYPE_CHECKING, Any, Final
 from trajectory_guard.version import __version__
 
 if TYPE_CHECKING:
+    from trajectory_guard.board.entries import Flag
+    from trajectory_guard.board.store import FlagBoard
     from trajectory_guard.callbacks import Intervention
     from trajectory_guard.config import ConfigError, GuardConfig, ToolPolicy
-    from trajectory_guard.config_messages import Mistake
-    from trajectory_guard.core.boundary import Boundary, EntryKind
-    from trajectory_guard.core.certificates import Certificate, Verification
-    from trajectory_guard.core.cursor import Cursor
-    from trajectory_guard.core.cursor_report import CursorReport, CursorStep
+    from trajectory_guard.config.messages import Mistake
+    from trajectory_guard.config.spending import BudgetSettings, ModelPrice
+    from trajectory_guard.core.content.masking import result_hash
+    from trajectory_guard.core.cursor.boundary import Boundary, EntryKind
+    from trajectory_guard.core.cursor.cursor import Cursor
+    from trajectory_guard.core.cursor.report import CursorReport, CursorStep
     from trajectory_guard.core.detectors import LOOP_TYPES, DetectionResult
     from trajectory_guard.core.engine import Engine, Verdict
+    from trajectory_guard.core.explain.certificates import Certificate, Verification
+    from trajectory_guard.core.explain.interventions import Spent
     from trajectory_guard.core.fingerprints import args_hash
     from trajectory_guard.core.hand_flag import HandFlag
-    from trajectory_guard.core.interventions import Spent
-    from trajectory_guard.core.masking import result_hash
     from trajectory_guard.core.observation import Observation, SameResultRun
     from trajectory_guard.core.policy import Level
     from trajectory_guard.core.quality import quality_of_logprob
     from trajectory_guard.core.settings import EngineSettings, ToolSettings
     from trajectory_guard.core.state import StateFormatError, TrajectoryState
     from trajectory_guard.core.steps import Certainty, Evidence, ModelTokens, Outcome, StepRecord, Usage
-    from trajectory_guard.entries import Flag
     from trajectory_guard.gates.budget_gate import BudgetGate, CheaperModel
     from trajectory_guard.gates.budgets import BudgetExceededError, BudgetText
     from trajectory_guard.gates.compiled import (
@@ -65,9 +67,7 @@ if TYPE_CHECKING:
     from trajectory_guard.runtime import shared_board
     from trajectory_guard.spending.budget import Budget, BudgetLevel, BudgetState
     from trajectory_guard.spending.ledger import Account, Balance
-    from trajectory_guard.spending.settings import BudgetSettings, ModelPrice
     from trajectory_guard.spending.spending import BudgetStatus
-    from trajectory_guard.store import FlagBoard
 
     __all__ = [
         "INTEGRITY_THEOREM",
@@ -156,53 +156,53 @@ _MODULES: Final = {
     "Account": "spending.ledger",
     "AgentState": "gates.langgraph",
     "Balance": "spending.ledger",
-    "Boundary": "core.boundary",
+    "Boundary": "core.cursor.boundary",
     "Budget": "spending.budget",
     "BudgetExceededError": "gates.budgets",
     "BudgetGate": "gates.budget_gate",
     "BudgetLevel": "spending.budget",
-    "BudgetSettings": "spending.settings",
+    "BudgetSettings": "config.spending",
     "BudgetState": "spending.budget",
     "BudgetStatus": "spending.spending",
     "BudgetText": "gates.budgets",
     "Certainty": "core.steps",
-    "Certificate": "core.certificates",
+    "Certificate": "core.explain.certificates",
     "CheaperModel": "gates.budget_gate",
-    "ConfigError": "config",
-    "Cursor": "core.cursor",
-    "CursorReport": "core.cursor_report",
-    "CursorStep": "core.cursor_report",
+    "ConfigError": "config.guard_config",
+    "Cursor": "core.cursor.cursor",
+    "CursorReport": "core.cursor.report",
+    "CursorStep": "core.cursor.report",
     "DetectionResult": "core.detectors",
     "Embedder": "gates.stagnation",
     "Ending": "gates.graph_gate",
     "Engine": "core.engine",
     "EngineSettings": "core.settings",
-    "EntryKind": "core.boundary",
+    "EntryKind": "core.cursor.boundary",
     "Evidence": "core.steps",
-    "Flag": "entries",
-    "FlagBoard": "store",
+    "Flag": "board.entries",
+    "FlagBoard": "board.store",
     "GraphShapeError": "gates.rewire",
-    "GuardConfig": "config",
+    "GuardConfig": "config.guard_config",
     "HandFlag": "core.hand_flag",
     "IntegrityGate": "gates.integrity",
     "Intervention": "callbacks",
     "Level": "core.policy",
     "LoopDetectedError": "gates.loop_error",
     "LoopStatus": "gates.status",
-    "Mistake": "config_messages",
-    "ModelPrice": "spending.settings",
+    "Mistake": "config.messages",
+    "ModelPrice": "config.spending",
     "ModelTokens": "core.steps",
     "NudgeRole": "gates.graph_gate",
     "Observation": "core.observation",
     "Outcome": "core.steps",
     "RefusalRules": "gates.refusal",
     "SameResultRun": "core.observation",
-    "Spent": "core.interventions",
+    "Spent": "core.explain.interventions",
     "StagnationGate": "gates.stagnation",
     "StateFormatError": "core.state",
     "StateOf": "gates.state_of",
     "StepRecord": "core.steps",
-    "ToolPolicy": "config",
+    "ToolPolicy": "config.guard_config",
     "ToolSettings": "core.settings",
     "TrajectoryGuardMiddleware": "gates.middleware",
     "TrajectoryGuardNode": "gates.langgraph",
@@ -210,7 +210,7 @@ _MODULES: Final = {
     "TrajectoryState": "core.state",
     "Usage": "core.steps",
     "Verdict": "core.engine",
-    "Verification": "core.certificates",
+    "Verification": "core.explain.certificates",
     "apply_guard": "gates.langgraph",
     "arefuse_pointless": "gates.tool_gate",
     "args_hash": "core.fingerprints",
@@ -223,7 +223,7 @@ _MODULES: Final = {
     "mean_logprob": "quality.logprobs",
     "quality_of_logprob": "core.quality",
     "refuse_pointless": "gates.tool_gate",
-    "result_hash": "core.masking",
+    "result_hash": "core.content.masking",
     "shared_board": "runtime",
     "uninstrument": "otel.instrument",
 }

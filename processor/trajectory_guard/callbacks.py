@@ -11,11 +11,11 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from trajectory_guard.containment import contain
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
-from trajectory_guard.forking import now_and_after_fork
-from trajectory_guard.locks import OwnedLock, condition_on
+from trajectory_guard.process.containment import contain
+from trajectory_guard.process.forking import now_and_after_fork
+from trajectory_guard.process.locks import OwnedLock, condition_on
 
 if TYPE_CHECKING:
     import asyncio

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakSet
 
 from trajectory_guard import telemetry
+from trajectory_guard.board.entries import Flag
+from trajectory_guard.board.store import FlagBoard
+from trajectory_guard.board.unknown_ids import UnknownIds
 from trajectory_guard.config import (
     ENV_PREFIX,
     GATE_KEYS,
@@ -21,15 +24,12 @@ from trajectory_guard.config import (
     is_disabled,
     unclear_switch,
 )
-from trajectory_guard.config_messages import wrong_type
+from trajectory_guard.config.messages import wrong_type
 from trajectory_guard.core.engine import Engine
-from trajectory_guard.entries import Flag
-from trajectory_guard.forking import now_and_after_fork
-from trajectory_guard.locks import OwnedLock, RetiredError
-from trajectory_guard.prices import is_installed
+from trajectory_guard.process.forking import now_and_after_fork
+from trajectory_guard.process.locks import OwnedLock, RetiredError
 from trajectory_guard.spending.configured import SPENDING_KEYS, spending_of
-from trajectory_guard.store import FlagBoard
-from trajectory_guard.unknown_ids import UnknownIds
+from trajectory_guard.spending.prices import is_installed
 
 if TYPE_CHECKING:
     from trajectory_guard.semantic.settler import BackgroundSettler

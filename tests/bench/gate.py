@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from tests.bench import shapes
 from tests.bench.measure import Effort, Probe, interleave
 from tests.bench.report import Row
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.gates.messages import new_steps
-from trajectory_guard.store import FlagBoard
 
 MOST_US = 50.0
 CALLS = 9

@@ -10,10 +10,10 @@ from typing import Any
 from tests.bench import shapes
 from tests.bench.measure import Effort
 from tests.bench.report import Row
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.steps import ERROR, StepRecord, Usage
-from trajectory_guard.store import FlagBoard
 
 MOST_BYTES = 4_096.0
 MOST_BYTES_WORST = 16_384.0

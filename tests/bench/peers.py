@@ -54,8 +54,8 @@ def _our_whole_step() -> Probe:
 
 
 def _record(number: int, args: dict[str, Any], text: str) -> StepRecord:
+    from trajectory_guard.core.content.masking import result_hash
     from trajectory_guard.core.fingerprints import args_hash
-    from trajectory_guard.core.masking import result_hash
 
     return StepRecord(
         f"{number + 1:016x}", "bench", shapes.TOOL, args_hash(args), result_hash("success", text), "success", "support",

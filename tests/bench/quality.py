@@ -13,10 +13,10 @@ from tests.bench import gate, shapes
 from tests.bench.measure import Effort, Probe, interleave
 from tests.bench.report import Row
 from tests.bench.spans import STEPS_PER_RUN, Keep
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.gates.quality import read_quality
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
-from trajectory_guard.store import FlagBoard
 
 _conversations = count()
 _EVALUATION = {"gen_ai.evaluation.name": "Relevance", "gen_ai.evaluation.score.value": 0.8}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
+from trajectory_guard.core.content.masking import result_hash
 from trajectory_guard.core.fingerprints import args_hash
-from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.steps import ERROR, SUCCESS, StepRecord
 
 ARGS_BYTES = 200

@@ -14,9 +14,9 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from tests.bench import shapes
 from tests.bench.measure import Effort, Figures, Probe, interleave
 from tests.bench.report import Row
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
-from trajectory_guard.store import FlagBoard
 
 STEPS_PER_RUN = 50
 TOOL_RATIO = 2.0

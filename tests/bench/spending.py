@@ -15,11 +15,11 @@ from tests.bench import shapes
 from tests.bench.measure import Effort, Probe, interleave
 from tests.bench.report import Row
 from tests.bench.spans import STEPS_PER_RUN, Keep
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.gates.budgets import BudgetCheck
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
-from trajectory_guard.store import FlagBoard
 
 _BUDGETS = ({"scope": "day", "usd": 1e6}, {"scope": "agent", "usd": 1e6}, {"scope": "trajectory", "tokens": 10**12})
 _PRICES = {"gpt-4o": {"input": 2.5, "output": 10.0}}

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.helpers_cli import write
 from trajectory_guard.cli.main import main as guard
-from trajectory_guard.config_bounds import MAX_VALUES, bounded
+from trajectory_guard.config.bounds import MAX_VALUES, bounded
 from trajectory_guard_collector.cli import main as collector
 
 DEEP = 100_000

@@ -220,7 +220,7 @@ def test_a_certificate_that_was_removed_is_missed(tmp_path: Path, capsys: pytest
 def test_rules_that_are_not_registered_are_unknown_until_they_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from trajectory_guard.core.certificates import FROZEN, Certificate
+    from trajectory_guard.core.explain.certificates import FROZEN, Certificate
 
     one = interventions()[0].certificate
     assert one is not None

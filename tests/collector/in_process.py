@@ -10,12 +10,12 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
-from trajectory_guard.store import FlagBoard
 
 _STATUS = {"unset": StatusCode.UNSET, "ok": StatusCode.OK, "error": StatusCode.ERROR}
 

@@ -19,6 +19,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from tests.collector.in_process import _ends, _Ids, _start
 from tests.collector.kit import START_NS, capture_request, loop, new_scorer, request, singles, span, split, tool
 from tests.helpers import capture_names, one_in
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.dialects.span import SpanView
@@ -28,7 +29,6 @@ from trajectory_guard.spending import sqlite
 from trajectory_guard.spending.ledger import Account, Balance, Change, ModelSum
 from trajectory_guard.spending.spending import Spending, today
 from trajectory_guard.spending.stores import MemoryStore
-from trajectory_guard.store import FlagBoard
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.cooperative import at_once
 from trajectory_guard_collector.scoring import booking

@@ -24,7 +24,7 @@ from tests.collector.kit import (
 )
 from tests.helpers import evaluate, record
 from trajectory_guard import telemetry
-from trajectory_guard.core.certificates import Certificate, fingerprint
+from trajectory_guard.core.explain.certificates import Certificate, fingerprint
 from trajectory_guard.dialects.table import DIALECTS
 from trajectory_guard_collector.api.flag_replies import FlagState, flag_reply
 from trajectory_guard_collector.scoring.item_codec import (

@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers import evaluate, record
 from trajectory_guard.core.engine import Engine
-from trajectory_guard.core.interventions import args_excerpt, brought
+from trajectory_guard.core.explain.interventions import args_excerpt, brought
 from trajectory_guard.core.settings import EngineSettings
 from trajectory_guard.core.steps import StepRecord
 

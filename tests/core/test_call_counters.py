@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from tests.helpers import evaluate, first_level, record
-from trajectory_guard.core.call_counters import MAX_COUNTERS, Counters, without_counters
+from trajectory_guard.core.content.call_counters import MAX_COUNTERS, Counters, without_counters
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import StepRecord

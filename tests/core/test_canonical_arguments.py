@@ -13,8 +13,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.helpers import PACKAGE
+from trajectory_guard.core.content.masking import result_hash
 from trajectory_guard.core.fingerprints import MAX_DEPTH, args_hash, canonical_bytes, parse_json
-from trajectory_guard.core.masking import result_hash
 
 words = st.text(st.sampled_from("abcXYZ é-_"), max_size=8).map(str.strip)
 leaves = (

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from tests.bench.situations import situations
 from tests.core.test_saved_state import build, one_step
 from tests.helpers import DATA, evaluate, evaluate_run, fewer_examples, from_line, lines, record
-from trajectory_guard.core.certificates import FROZEN, REPLAYABLE, Certificate, CertificateError, canonical
 from trajectory_guard.core.detectors import (
     REGISTRY,
     TYPE_VI,
@@ -29,9 +28,10 @@ from trajectory_guard.core.detectors import (
 )
 from trajectory_guard.core.detectors.reported import NOTHING_NEW_SAID, QUALITY_DROP, STATE_INVARIANT
 from trajectory_guard.core.engine import Engine, Verdict
+from trajectory_guard.core.explain.certificates import FROZEN, REPLAYABLE, Certificate, CertificateError, canonical
+from trajectory_guard.core.explain.replayed_rules import RULES
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.policy import Level
-from trajectory_guard.core.replayed_rules import RULES
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.steps import Certainty
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.helpers import evaluate, first_level, record
-from trajectory_guard.core.grids import MAX_TOTAL, Count
+from trajectory_guard.core.content.grids import MAX_TOTAL, Count
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import StepRecord
 

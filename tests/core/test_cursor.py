@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import TESTS
-from trajectory_guard.core.boundary import PERSON, Sighting
-from trajectory_guard.core.cursor import Cursor, digests_of
+from trajectory_guard.core.cursor.boundary import PERSON, Sighting
+from trajectory_guard.core.cursor.cursor import Cursor, digests_of
 from trajectory_guard.core.state import StateFormatError
 
 
@@ -360,7 +360,7 @@ def test_many_parallel_calls_leave_the_record_of_few(orders: list[list[int]], ou
 
 
 def test_more_parallel_calls_than_are_kept_still_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trajectory_guard.core.cursor.MAX_PARALLEL", 16)
+    monkeypatch.setattr("trajectory_guard.core.cursor.cursor.MAX_PARALLEL", 16)
     cursor, count = Cursor(8), 100
     shown = [
         Sighting("look", "messages", f"m/c{at}", f"c{at}", *digests_of({"at": at}), batch="m") for at in range(count)

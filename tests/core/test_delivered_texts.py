@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.helpers import record
-from trajectory_guard.core.delivery import delivered
+from trajectory_guard.core.content.delivery import delivered
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.steps import Delivered
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.core.test_lists_and_limits import nudged, steps
 from tests.helpers import evaluate
-from trajectory_guard.core.outcome import is_empty_result
+from trajectory_guard.core.content.outcome import is_empty_result
 
 NOTHING = {
     'elastic': '{"took": 39, "hits": {"total": {"value": 0, "relation": "eq"}, "hits": []}}',

@@ -26,7 +26,7 @@ from trajectory_guard.core.detectors import (
     unregister,
 )
 from trajectory_guard.core.engine import Engine
-from trajectory_guard.core.interventions import args_excerpt
+from trajectory_guard.core.explain.interventions import args_excerpt
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.settings import EngineSettings
 from trajectory_guard.core.state import TrajectoryState

@@ -6,7 +6,7 @@ import pytest
 
 from tests.core.test_lists_and_limits import nudged, steps, stopped
 from tests.helpers import evaluate
-from trajectory_guard.core.envelope import unfiltered, without_header
+from trajectory_guard.core.content.envelope import unfiltered, without_header
 
 HEADERS = (
     "Script completed\nWall time 0.0 seconds\nOutput:\n\n",

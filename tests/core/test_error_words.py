@@ -9,10 +9,10 @@ import pytest
 
 from tests.core.test_unseen_kinds import WORDS
 from tests.helpers import evaluate, first_level, record
+from trajectory_guard.core.content.error_text import names_asked_for, without_empty_errors, without_notices
+from trajectory_guard.core.content.outcome import classify, complaint_of, looks_like_error, names_error
 from trajectory_guard.core.detectors.base import TYPE_V
 from trajectory_guard.core.engine import Verdict
-from trajectory_guard.core.error_text import names_asked_for, without_empty_errors, without_notices
-from trajectory_guard.core.outcome import classify, complaint_of, looks_like_error, names_error
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import ERROR, SUCCESS
 

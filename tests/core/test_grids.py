@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import evaluate, first_level, record
-from trajectory_guard.core.grids import Grid
+from trajectory_guard.core.content.grids import Grid
 from trajectory_guard.core.policy import Level
 
 NAMES = st.lists(st.text("abcdefgh", min_size=1, max_size=8), min_size=2, max_size=5, unique=True)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tests.core.test_lists_and_limits import nudged, steps, stopped
 from tests.helpers import evaluate
-from trajectory_guard.core.envelope import body_of
-from trajectory_guard.core.outcome import classify, error_signature, states_failure
+from trajectory_guard.core.content.envelope import body_of
+from trajectory_guard.core.content.outcome import classify, error_signature, states_failure
 
 Form = Callable[[Random, int, Any], str]
 

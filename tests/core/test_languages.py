@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from trajectory_guard.core.pending import is_pending
+from trajectory_guard.core.content.pending import is_pending
+from trajectory_guard.core.content.transient import is_transient
 from trajectory_guard.core.tools import is_status_lookup
-from trajectory_guard.core.transient import is_transient
 
 UNDER_WAY = [
     "Ihre Zahlung wird bearbeitet", "Sendung unterwegs zum Zustelldepot", "La commande est en cours de préparation",

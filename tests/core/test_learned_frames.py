@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import evaluate, first_level, record
+from trajectory_guard.core.content.frames import without_structure
+from trajectory_guard.core.content.learned_frames import DEAD, NO_FRAME, Frame, without_learned_frame
 from trajectory_guard.core.engine import Engine, Verdict
-from trajectory_guard.core.frames import without_structure
-from trajectory_guard.core.learned_frames import DEAD, NO_FRAME, Frame, without_learned_frame
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import StepRecord
 

@@ -11,8 +11,8 @@ from trajectory_guard.core.literals import parse_literal
 
 READ_EVERYWHERE = r"""
 import threading
-from trajectory_guard.core.content_blocks import unwrap
-from trajectory_guard.core.error_text import holds_error
+from trajectory_guard.core.content.content_blocks import unwrap
+from trajectory_guard.core.content.error_text import holds_error
 from trajectory_guard.core.similarity.maths import normalize_math
 from trajectory_guard.spans.content import python_literal
 from trajectory_guard.transcripts.reprs import parse_repr

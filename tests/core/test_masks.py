@@ -9,18 +9,18 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from trajectory_guard.core.listings import _may_hold_decimal
-from trajectory_guard.core.masking import is_volatile_key, mask_noise, mask_text, masked_hash
-from trajectory_guard.core.outcome import (
+from trajectory_guard.core.content.listings import _may_hold_decimal
+from trajectory_guard.core.content.masking import is_volatile_key, mask_noise, mask_text, masked_hash
+from trajectory_guard.core.content.outcome import (
     _REFUSAL,
     error_signature,
     is_empty_result,
     is_refusal,
     looks_like_error,
 )
-from trajectory_guard.core.result_text import DECIMAL
+from trajectory_guard.core.content.result_text import DECIMAL
+from trajectory_guard.core.content.transient import _TRANSIENT_WORDS, is_transient
 from trajectory_guard.core.text import _TRACEBACK, has_traceback
-from trajectory_guard.core.transient import _TRANSIENT_WORDS, is_transient
 from trajectory_guard.core.wordlists import ascii_beginnings, runs
 
 NOISE: list[tuple[str, str, str]] = [

@@ -9,7 +9,7 @@ import pytest
 
 from tests.core.test_lists_and_limits import nudged, steps
 from tests.helpers import evaluate, first_level, record
-from trajectory_guard.core.durations import ages_in
+from trajectory_guard.core.content.durations import ages_in
 from trajectory_guard.core.policy import Level
 
 GAPS_S = (3.0, 3.7, 4.4)  # as long as a model takes: nobody pauses here

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests.helpers import evaluate, record
-from trajectory_guard.core.certificates import Certificate
+from trajectory_guard.core.explain.certificates import Certificate
 from trajectory_guard.core.policy import VAIN_FOR, VAIN_WITHIN, Level
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.steps import StepRecord

@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import evaluate, fewer_examples, first_level, record
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.content.result_text import values_of
 from trajectory_guard.core.engine import Engine
+from trajectory_guard.core.explain.interventions import args_excerpt
 from trajectory_guard.core.fingerprints import args_hash
-from trajectory_guard.core.interventions import args_excerpt
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.recall import recall
-from trajectory_guard.core.result_text import values_of
 from trajectory_guard.core.similarity import normalize
 from trajectory_guard.core.text import text_of
-from trajectory_guard.store import FlagBoard
 
 DIGITS = (700, 4_400, 5_000, 20_000)
 TOO_LARGE = "Error: number too large to be factored by this tool, use a smaller one"

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from tests.helpers import evaluate, first_level, record
+from trajectory_guard.core.content.paraphrase import Vocabulary
 from trajectory_guard.core.engine import Verdict
-from trajectory_guard.core.paraphrase import Vocabulary
 from trajectory_guard.core.policy import Level
 
 ENGLISH = (

@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers import record
 from trajectory_guard.core.engine import Engine
-from trajectory_guard.core.interventions import DATA_NOTE, owed_nudge, quoted
+from trajectory_guard.core.explain.interventions import DATA_NOTE, owed_nudge, quoted
 from trajectory_guard.core.settings import EngineSettings
 from trajectory_guard.core.text import as_data
 

@@ -6,9 +6,9 @@ import pytest
 
 from tests.core.test_lists_and_limits import nudged, steps, stopped
 from tests.helpers import evaluate
-from trajectory_guard.core.masking import mask_noise, mask_text
-from trajectory_guard.core.pending import is_pending
-from trajectory_guard.core.transient import is_transient
+from trajectory_guard.core.content.masking import mask_noise, mask_text
+from trajectory_guard.core.content.pending import is_pending
+from trajectory_guard.core.content.transient import is_transient
 
 NAMED = (
     "plugins: anyio-4.2, timeout-2.4.0, xdist-3.5",

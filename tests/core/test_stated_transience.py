@@ -6,7 +6,7 @@ import pytest
 
 from tests.core.test_lists_and_limits import nudged, steps, stopped
 from tests.helpers import evaluate, record
-from trajectory_guard.core.transient import is_transient
+from trajectory_guard.core.content.transient import is_transient
 
 QUOTED = {
     "Python import": "26:from urllib3.exceptions import ReadTimeoutError\n27:import os",

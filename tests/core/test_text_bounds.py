@@ -8,9 +8,9 @@ import pytest
 
 from trajectory_guard import Evidence, StepRecord
 from trajectory_guard.config import ConfigError, GuardConfig
+from trajectory_guard.core.content.masking import masked_hash, result_hash
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.fingerprints import args_hash
-from trajectory_guard.core.masking import masked_hash, result_hash
 from trajectory_guard.core.text_bounds import both_ends_and_digest, chars_of, within_limit
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.core.test_lists_and_limits import nudged, steps, stopped
 from tests.helpers import evaluate
-from trajectory_guard.core.durations import keep_falling, times_in
+from trajectory_guard.core.content.durations import keep_falling, times_in
 from trajectory_guard.core.engine import Verdict
 
 FAILURES: dict[str, Callable[[float], str]] = {

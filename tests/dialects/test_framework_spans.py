@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import capture, extract_step, span_view, tool_view
-from trajectory_guard.core.outcome import is_refusal
+from trajectory_guard.core.content.outcome import is_refusal
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.span import SpanEvent, SpanView
 from trajectory_guard.dialects.table import DIALECTS, recognise

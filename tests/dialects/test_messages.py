@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import DATA, capture, capture_names, fewer_examples, lines, span_view, tool_view
-from trajectory_guard.core.outcome import is_refusal
+from trajectory_guard.core.content.outcome import is_refusal
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.span import SpanEvent, SpanView
 from trajectory_guard.transcripts.assemble import extract_steps

@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers import capture, extract_step, span_view, tool_view
 from trajectory_guard.core.calls import CallRecord, same_call
-from trajectory_guard.core.envelope import says_no
+from trajectory_guard.core.content.envelope import says_no
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.span import SpanEvent, SpanView
 from trajectory_guard.spans.extract import model_usage

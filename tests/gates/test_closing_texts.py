@@ -13,8 +13,8 @@ from langgraph.prebuilt import ToolNode, tools_condition
 
 from tests.gates.agents import agent_node, calls, closing, new_board, thread
 from trajectory_guard import GuardConfig
-from trajectory_guard.core.closing import OPENING, STOP_TEXT, closing_text
 from trajectory_guard.core.detectors import DetectionResult
+from trajectory_guard.core.explain.closing import OPENING, STOP_TEXT, closing_text
 from trajectory_guard.gates.langgraph import apply_guard
 
 Call = tuple[str, dict[str, Any]]

@@ -39,7 +39,7 @@ from trajectory_guard import (
     telemetry,
 )
 from trajectory_guard.cli.demo.scripted import Policy, ScriptedChatModel
-from trajectory_guard.core.cursor import Cursor
+from trajectory_guard.core.cursor.cursor import Cursor
 from trajectory_guard.gates.messages import is_guard_message
 from trajectory_guard.gates.private_state import RememberingStatus
 

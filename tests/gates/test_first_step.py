@@ -8,8 +8,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from tests.gates.agents import TASK, agent_builder, new_board, repeats
 from trajectory_guard import apply_guard, telemetry
+from trajectory_guard.core.content.masking import result_hash
 from trajectory_guard.core.fingerprints import args_hash, id_symbol
-from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.steps import SUCCESS, StepRecord
 from trajectory_guard.gates.publishing import publish
 

@@ -27,8 +27,8 @@ from trajectory_guard import (
     apply_guard,
 )
 from trajectory_guard.cli.demo.agents import AGENTS, build_graph
+from trajectory_guard.core.content.masking import result_hash
 from trajectory_guard.core.fingerprints import args_hash
-from trajectory_guard.core.masking import result_hash
 from trajectory_guard.gates.gate import Gate
 
 from .agents import (

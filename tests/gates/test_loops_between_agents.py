@@ -16,9 +16,9 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, Send
 
 from trajectory_guard import LoopDetectedError, TrajectoryGuardMiddleware, apply_guard
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.cli.demo.scripted import ScriptedChatModel
 from trajectory_guard.gates.messages import is_guard_message
-from trajectory_guard.store import FlagBoard
 
 from .agents import calls, new_board, outline, thread
 

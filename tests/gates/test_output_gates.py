@@ -33,8 +33,8 @@ from trajectory_guard import (
     StagnationGate,
     telemetry,
 )
-from trajectory_guard.core.certificates import Certificate
-from trajectory_guard.core.novelty import novelty, said
+from trajectory_guard.core.content.novelty import novelty, said
+from trajectory_guard.core.explain.certificates import Certificate
 from trajectory_guard.gates.stagnation import text_of_output
 from trajectory_guard.gates.wrapping import EPHEMERAL_THREAD, OutputGate, thread_of
 from trajectory_guard.otel import pipelines

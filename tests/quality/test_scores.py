@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from tests.helpers import record
 from tests.test_telemetry import Measured, loop
 from trajectory_guard import telemetry
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.callbacks import Intervention
 from trajectory_guard.config import ConfigError, GuardConfig
-from trajectory_guard.core.certificates import Certificate
 from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.explain.certificates import Certificate
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Certainty, Evidence
-from trajectory_guard.store import FlagBoard
 
 DROP = [0.9] * 10 + [0.2] * 3
 

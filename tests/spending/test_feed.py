@@ -21,11 +21,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from tests.helpers import eventually
 from trajectory_guard import telemetry
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 from trajectory_guard.spending.ledger import Account, Balance, LedgerEntry
 from trajectory_guard.spending.spending import Spending, today
-from trajectory_guard.store import FlagBoard
 
 PRICES = {"large": {"input": 2.5, "output": 10.0}}
 COST_OF_A_CALL = 2500 + 1000  # micro-dollars: 1,000 tokens in, 100 out

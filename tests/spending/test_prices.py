@@ -10,10 +10,10 @@ import weakref
 import pytest
 
 from tests.helpers import eventually
-from trajectory_guard import prices
-from trajectory_guard.prices import PriceTable, UnitPrice, look_up
+from trajectory_guard.spending import prices
 from trajectory_guard.spending.budget import Budget, BudgetLevel
 from trajectory_guard.spending.ledger import Account, LedgerEntry
+from trajectory_guard.spending.prices import PriceTable, UnitPrice, look_up
 from trajectory_guard.spending.spending import Spending, today
 from trajectory_guard.spending.stores import MemoryStore
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import ConfigError, GuardConfig
 from trajectory_guard.spending.budget import Budget
-from trajectory_guard.store import FlagBoard
 
 from .entries import entry
 
@@ -80,7 +80,7 @@ def test_without_configuration_nothing_of_it_is_loaded() -> None:
     printed = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     ).stdout
-    assert printed.strip() == "['trajectory_guard.spending.settings']"
+    assert printed.strip() == "['trajectory_guard.config.spending']"
 
 
 @pytest.mark.parametrize(("mode", "level"), [("enforce", "blocked"), ("nudge", "aggressive"), ("observe", "normal")])

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.explain.interventions import Spent
 from trajectory_guard.core.hand_flag import RULE, HandFlag
-from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard_collector.api.query import RESOURCE
 from trajectory_guard_collector.scoring.current import CurrentVerdicts, RunVerdicts, newest_of

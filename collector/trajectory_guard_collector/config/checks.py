@@ -11,8 +11,8 @@ from pydantic import BaseModel, SecretStr, ValidationError, ValidatorFunctionWra
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from trajectory_guard.config import SECTIONS, GuardConfig
-from trajectory_guard.config_messages import sentence
-from trajectory_guard.config_values import BAD_HEADER_VALUE, can_be_sent
+from trajectory_guard.config.messages import sentence
+from trajectory_guard.config.values import BAD_HEADER_VALUE, can_be_sent
 from trajectory_guard.core.text import nearest
 from trajectory_guard.hidden import HIDDEN as REDACTED
 from trajectory_guard_collector.config.headers import header_mistakes

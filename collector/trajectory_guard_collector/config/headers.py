@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import SecretStr
 
-from trajectory_guard.config_values import BAD_HEADER_VALUE, can_be_sent
+from trajectory_guard.config.values import BAD_HEADER_VALUE, can_be_sent
 from trajectory_guard.hidden import Hidden, basic
 
 if TYPE_CHECKING:

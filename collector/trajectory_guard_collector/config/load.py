@@ -12,8 +12,8 @@ import yaml
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from trajectory_guard.config import SECTIONS, ConfigError, GuardConfig, Mistake
-from trajectory_guard.config_messages import sentence, unknown_key
-from trajectory_guard.yaml_file import from_yaml
+from trajectory_guard.config.messages import sentence, unknown_key
+from trajectory_guard.config.yaml_file import from_yaml
 from trajectory_guard_collector.config.checks import UNKNOWN_KEY, without_secrets
 from trajectory_guard_collector.config.models import CollectorConfig
 from trajectory_guard_collector.config.references import FORGOTTEN, Text, forgets_braces, resolve

@@ -16,8 +16,8 @@ from pydantic import (
 )
 
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.config_part import Numbers
-from trajectory_guard.config_values import OptionalPath, PathText
+from trajectory_guard.config.part import Numbers
+from trajectory_guard.config.values import OptionalPath, PathText
 from trajectory_guard_collector.config.checks import (
     Mistake,
     checked_exporters,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from trajectory_guard.config_values import why_no_path
+from trajectory_guard.config.values import why_no_path
 from trajectory_guard.text_files import read_text
 
 Report = Callable[[str, str], None]

@@ -11,10 +11,10 @@ from typing import Any, Final
 import yaml
 
 from trajectory_guard.config import ConfigError
-from trajectory_guard.config_bounds import NESTED, bounded
-from trajectory_guard.config_file import decode_json, decode_toml
+from trajectory_guard.config.bounds import NESTED, bounded
+from trajectory_guard.config.file import decode_json, decode_toml
+from trajectory_guard.config.yaml_file import from_yaml
 from trajectory_guard.text_files import read_text
-from trajectory_guard.yaml_file import from_yaml
 from trajectory_guard_collector.config.references import Text
 
 COMMAND_LINE: Final = "--set"

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.config_values import OptionalPath, PathText
+from trajectory_guard.config.values import OptionalPath, PathText
 from trajectory_guard_collector.config.checks import (
     Mistake,
     exporter_mistakes,

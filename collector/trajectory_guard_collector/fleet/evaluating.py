@@ -16,7 +16,7 @@ from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.hand_flag import HandFlag
 from trajectory_guard.core.policy import Level
 from trajectory_guard.dialects.custom import table_with
-from trajectory_guard.prices import PriceTable
+from trajectory_guard.spending.prices import PriceTable
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.cooperative import at_once
 from trajectory_guard_collector.fleet.config import Flags

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from trajectory_guard.between import is_between
+from trajectory_guard.board.between import is_between
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import MAX_BUSY_RUNS

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from trajectory_guard.core.engine import Verdict
-from trajectory_guard.core.interventions import Spent
+from trajectory_guard.core.explain.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Evidence, StepRecord
 from trajectory_guard.core.text import printable

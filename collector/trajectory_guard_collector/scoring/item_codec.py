@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import orjson
 
-from trajectory_guard.core.certificates import Certificate
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.explain.certificates import Certificate
+from trajectory_guard.core.explain.interventions import Spent
 from trajectory_guard.core.fingerprints import parse_json
-from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import as_list
 from trajectory_guard.core.steps import Certainty, Evidence, ModelTokens, StepRecord, Usage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trajectory_guard.core.interventions import Spent
+from trajectory_guard.core.explain.interventions import Spent
 
 
 class Published:

@@ -24,8 +24,8 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.langfuse_tags import with_tags
-from trajectory_guard.prices import PriceTable
 from trajectory_guard.spending.configured import spending_of
+from trajectory_guard.spending.prices import PriceTable
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.cooperative import at_once
 from trajectory_guard_collector.otlp.lazy import Request

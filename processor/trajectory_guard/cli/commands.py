@@ -19,9 +19,9 @@ from trajectory_guard.cli.replay import reaches, read_all, replay, replay_with, 
 from trajectory_guard.cli.settings import load_config
 from trajectory_guard.cli.summary import RichReport, make_report
 from trajectory_guard.config import ConfigError
+from trajectory_guard.core.content.masking import mask_noise
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.fingerprints import parse_json
-from trajectory_guard.core.masking import mask_noise
 from trajectory_guard.core.similarity import Comparison, Relation, compare, normalize
 from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.core.steps import StepRecord

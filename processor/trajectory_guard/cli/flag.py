@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from trajectory_guard.cli.output import BAD_INPUT, FINE, complain, print_json
-from trajectory_guard.config_values import url_mistake, without_userinfo
+from trajectory_guard.config.values import url_mistake, without_userinfo
 from trajectory_guard.core.text import clip
 from trajectory_guard.http_requests import open_url
-from trajectory_guard.own_threads import within
+from trajectory_guard.process.own_threads import within
 
 _TIMEOUT_S: Final = 10.0
 """Seconds for the whole request, however slowly the reply comes."""

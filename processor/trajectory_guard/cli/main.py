@@ -17,7 +17,7 @@ from trajectory_guard.cli.report.render import add_report
 from trajectory_guard.cli.verify import add_verify
 from trajectory_guard.core.build import with_build
 from trajectory_guard.extras import missing
-from trajectory_guard.standard_streams import abandon_stdout, write_error
+from trajectory_guard.process.standard_streams import abandon_stdout, write_error
 
 INTERRUPTED = 130
 _MAX_MESSAGE: Final = 500

@@ -11,7 +11,7 @@ from typing import Any, Final
 from trajectory_guard.cli.recordings.diagnostics import Diagnostics
 from trajectory_guard.core.fingerprints import is_unicode
 from trajectory_guard.core.text import printable
-from trajectory_guard.standard_streams import open_closed_ones, say
+from trajectory_guard.process.standard_streams import open_closed_ones, say
 
 FINE: Final = 0
 LOOP_FOUND: Final = 1

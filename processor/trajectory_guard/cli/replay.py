@@ -15,7 +15,7 @@ from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.table import DIALECTS
-from trajectory_guard.prices import price
+from trajectory_guard.spending.prices import price
 from trajectory_guard.telemetry import INTERVENTION
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from trajectory_guard import telemetry
 from trajectory_guard.cli.output import BAD_INPUT, FINE, complain, finish, print_json
 from trajectory_guard.cli.recordings.inputs import Diagnostics, read
-from trajectory_guard.core.certificates import Certificate, CertificateError, fingerprint
+from trajectory_guard.core.explain.certificates import Certificate, CertificateError, fingerprint
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.text import printable
 from trajectory_guard.dialects.span import SpanView

@@ -13,9 +13,9 @@ from collections.abc import Container, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from trajectory_guard.core.durations import pairs_that_moved
+from trajectory_guard.core.content.durations import pairs_that_moved
+from trajectory_guard.core.content.masking import mask_text
 from trajectory_guard.core.fingerprints import checksum
-from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.written import figures_of
 
 _ENOUGH: Final = 5  # behind the first failure of the call, of which nothing is kept

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from trajectory_guard.core.content.masking import result_hash
 from trajectory_guard.core.fingerprints import digest64, text_digest
-from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
 from trajectory_guard.core.steps import ERROR, INTERRUPTED, SUCCESS, Outcome, StepRecord, Usage
 from trajectory_guard.core.text import both_ends, text_of

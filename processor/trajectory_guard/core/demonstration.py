@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
+from trajectory_guard.core.content.masking import result_hash
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.fingerprints import args_hash
-from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.steps import SUCCESS, StepRecord
 from trajectory_guard.core.tracking.model_calls import TOOL_NAME
 

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core import policy as ladder_policy
-from trajectory_guard.core.certificates import Certificate, certify
+from trajectory_guard.core.content.envelope import readable
+from trajectory_guard.core.content.surroundings import without_surroundings
 from trajectory_guard.core.detectors import REGISTRY, REPORTED, DetectionResult, Detector, DetectorSettings, weights
 from trajectory_guard.core.detectors.base import TYPE_IV, signs_of
-from trajectory_guard.core.envelope import readable
+from trajectory_guard.core.explain.certificates import Certificate, certify
+from trajectory_guard.core.explain.interventions import Spent, brought_by, nudge_text, reason_text
 from trajectory_guard.core.fingerprints import Symbol, id_symbol
 from trajectory_guard.core.history import amounts
-from trajectory_guard.core.interventions import Spent, brought_by, nudge_text, reason_text
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.policy import Decision, Level, Scorer
 from trajectory_guard.core.reading import Reader
@@ -28,7 +29,6 @@ from trajectory_guard.core.steps import (
     weakest,
     with_known_times,
 )
-from trajectory_guard.core.surroundings import without_surroundings
 from trajectory_guard.core.text_bounds import within_limit
 from trajectory_guard.core.tools import is_status_lookup
 from trajectory_guard.core.tracking import model_calls, scope

@@ -6,11 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from trajectory_guard.core.envelope import says_no, states_no_more_than_status
-from trajectory_guard.core.error_text import answer_in, names_asked_for, raises
-from trajectory_guard.core.fingerprints import digest64, object_in
-from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.outcome import (
+from trajectory_guard.core.content.envelope import says_no, states_no_more_than_status
+from trajectory_guard.core.content.error_text import answer_in, names_asked_for, raises
+from trajectory_guard.core.content.outcome import (
     MAX_EMPTY_CHARS,
     begins_with_complaint,
     error_signature,
@@ -18,8 +16,8 @@ from trajectory_guard.core.outcome import (
     looks_like_error,
     states_failure,
 )
-from trajectory_guard.core.pending import is_pending
-from trajectory_guard.core.result_text import (
+from trajectory_guard.core.content.pending import is_pending
+from trajectory_guard.core.content.result_text import (
     MAX_FORM_CHARS,
     MAX_REQUEST_CHARS,
     WORD,
@@ -27,6 +25,9 @@ from trajectory_guard.core.result_text import (
     is_short,
     reports_status,
 )
+from trajectory_guard.core.content.transient import is_transient
+from trajectory_guard.core.fingerprints import digest64, object_in
+from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS, StepRecord
 from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.tools import (
@@ -36,7 +37,6 @@ from trajectory_guard.core.tools import (
     makes_something,
     returns_content,
 )
-from trajectory_guard.core.transient import is_transient
 
 UNSTATED: Final = "?"
 """The signature of a failure of which neither text nor class is known. It says nothing of another one."""

@@ -17,18 +17,18 @@ from functools import lru_cache
 from typing import Final
 from zlib import crc32
 
-from trajectory_guard.core.envelope import without_element
-from trajectory_guard.core.essentials import ids_in
+from trajectory_guard.core.content.envelope import without_element
+from trajectory_guard.core.content.essentials import ids_in
+from trajectory_guard.core.content.masking import masked_hash, of_this_moment
+from trajectory_guard.core.content.result_text import MAX_FORM_CHARS, WORD, confirms, is_acknowledgement, values_of
+from trajectory_guard.core.content.volatile import is_volatile_throughout
 from trajectory_guard.core.fingerprints import checksum
-from trajectory_guard.core.masking import masked_hash, of_this_moment
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.plain import Plain
-from trajectory_guard.core.result_text import MAX_FORM_CHARS, WORD, confirms, is_acknowledgement, values_of
 from trajectory_guard.core.similarity.keys import is_asked_by, is_bound, names_exchange
 from trajectory_guard.core.steps import EMPTY, SUCCESS
 from trajectory_guard.core.text import shared_start
 from trajectory_guard.core.tools import is_lookup, is_named_after, is_thinking, makes_something, tables_in
-from trajectory_guard.core.volatile import is_volatile_throughout
 
 _STEM_CHARS: Final = 4
 _WORD_CHARS: Final = 6

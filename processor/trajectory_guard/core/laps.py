@@ -10,7 +10,7 @@ from struct import pack
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from trajectory_guard.core.masking import mask_noise
+from trajectory_guard.core.content.masking import mask_noise
 from trajectory_guard.core.observation import LONG_PAUSE_S, Observation
 from trajectory_guard.core.steps import SUCCESS
 from trajectory_guard.core.text import both_ends

@@ -6,19 +6,19 @@ import re
 from typing import Final
 from zlib import crc32
 
-from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, call_symbol, result_symbol, text_digest
-from trajectory_guard.core.http_requests import endpoint_of
-from trajectory_guard.core.masking import mask_text, masked_hash
-from trajectory_guard.core.outcome import ERROR_STEMS, ends_in_error, looks_like_error
-from trajectory_guard.core.plain import Plain
-from trajectory_guard.core.restatement import names_call, names_click, restates
-from trajectory_guard.core.result_text import (
+from trajectory_guard.core.content.http_requests import endpoint_of
+from trajectory_guard.core.content.masking import mask_text, masked_hash
+from trajectory_guard.core.content.outcome import ERROR_STEMS, ends_in_error, looks_like_error
+from trajectory_guard.core.content.restatement import names_call, names_click, restates
+from trajectory_guard.core.content.result_text import (
     carries_content,
     describes_state,
     is_acknowledgement,
     is_timetable,
     values_of,
 )
+from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, call_symbol, result_symbol, text_digest
+from trajectory_guard.core.plain import Plain
 from trajectory_guard.core.steps import EMPTY, ERROR, PACE, SUCCESS, Certainty, StepRecord
 from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.tools import (

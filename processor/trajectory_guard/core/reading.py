@@ -7,18 +7,14 @@ from typing import Final
 
 from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core.alike_failures import AlikeFailures
-from trajectory_guard.core.durations import ages_in, keep_falling, measures, times_in
-from trajectory_guard.core.envelope import NO_PAGE, page_in, unfiltered, without_element
-from trajectory_guard.core.error_text import raises
-from trajectory_guard.core.failures import complains, may_pass, read_outcome, reads_as_error, signature_of
-from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, checksum, digest64, text_bytes, text_digest
-from trajectory_guard.core.grids import NO_GRID
-from trajectory_guard.core.inquiry import ADVANCES, BRIEF, reads_tables, things_in, values_asked
-from trajectory_guard.core.listings import hits_form, lines_of
-from trajectory_guard.core.observation import BATCH_MASK, MAX_DENIALS, Observation
-from trajectory_guard.core.outcome import complaint_of
-from trajectory_guard.core.paraphrase import Vocabulary
-from trajectory_guard.core.result_text import (
+from trajectory_guard.core.content.durations import ages_in, keep_falling, measures, times_in
+from trajectory_guard.core.content.envelope import NO_PAGE, page_in, unfiltered, without_element
+from trajectory_guard.core.content.error_text import raises
+from trajectory_guard.core.content.grids import NO_GRID
+from trajectory_guard.core.content.listings import hits_form, lines_of
+from trajectory_guard.core.content.outcome import complaint_of
+from trajectory_guard.core.content.paraphrase import Vocabulary
+from trajectory_guard.core.content.result_text import (
     MAX_FORM_CHARS,
     answer_form,
     is_brief,
@@ -28,6 +24,22 @@ from trajectory_guard.core.result_text import (
     quotes,
     width,
 )
+from trajectory_guard.core.content.volatile import (
+    REPEATS_BESIDE_WORK,
+    REPEATS_TO_LEARN,
+    NoiseProfile,
+    holds_stamp,
+    is_checksum,
+    is_volatile_throughout,
+    learn,
+    masked_answer,
+    shares_in,
+    with_profile,
+)
+from trajectory_guard.core.failures import complains, may_pass, read_outcome, reads_as_error, signature_of
+from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, checksum, digest64, text_bytes, text_digest
+from trajectory_guard.core.inquiry import ADVANCES, BRIEF, reads_tables, things_in, values_asked
+from trajectory_guard.core.observation import BATCH_MASK, MAX_DENIALS, Observation
 from trajectory_guard.core.run import NO_FAILURE, Run
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.state import Denial, TrajectoryState
@@ -45,18 +57,6 @@ from trajectory_guard.core.tools import (
     takes_next,
 )
 from trajectory_guard.core.tracking import scope
-from trajectory_guard.core.volatile import (
-    REPEATS_BESIDE_WORK,
-    REPEATS_TO_LEARN,
-    NoiseProfile,
-    holds_stamp,
-    is_checksum,
-    is_volatile_throughout,
-    learn,
-    masked_answer,
-    shares_in,
-    with_profile,
-)
 from trajectory_guard.core.weighing import weigh
 from trajectory_guard.core.written import figures_of, handed_over, was_written, without_request
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from trajectory_guard.core.essentials import essential
+from trajectory_guard.core.content.essentials import essential
 from trajectory_guard.core.fingerprints import Symbol, args_hash, call_symbol
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.state import TrajectoryState

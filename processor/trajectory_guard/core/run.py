@@ -6,19 +6,19 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, Final
 
+from trajectory_guard.core.content.envelope import NO_PAGE, Page
+from trajectory_guard.core.content.grids import NO_GRID, Count, Grid
+from trajectory_guard.core.content.listings import LINE_BYTES
+from trajectory_guard.core.content.result_text import carries_content, is_short
 from trajectory_guard.core.detectors.base import Detector
 from trajectory_guard.core.detectors.insanity import only_says_done
-from trajectory_guard.core.envelope import NO_PAGE, Page
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, call_symbol, checksum
-from trajectory_guard.core.grids import NO_GRID, Count, Grid
 from trajectory_guard.core.history import WIDTH, History, Ring, UsageWindow
 from trajectory_guard.core.inquiry import Advance, Inquiry
 from trajectory_guard.core.laps import KNOWN_FROM, Walk
-from trajectory_guard.core.listings import LINE_BYTES
 from trajectory_guard.core.observation import Observation, SameResultRun
 from trajectory_guard.core.plain import from_text, to_text
 from trajectory_guard.core.policy import Ladder, RunScore
-from trajectory_guard.core.result_text import carries_content, is_short
 from trajectory_guard.core.steps import SUCCESS, StepRecord
 from trajectory_guard.core.tools import enters_text, is_path, is_waiting, moves_cursor
 

@@ -17,7 +17,10 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from trajectory_guard.core.calls import CallRecord, completed
-from trajectory_guard.core.delivery import says_more
+from trajectory_guard.core.content.delivery import says_more
+from trajectory_guard.core.content.result_text import is_brief
+from trajectory_guard.core.content.surroundings import NO_SURROUNDINGS, Surroundings
+from trajectory_guard.core.content.volatile import MAX_NOISE_PROFILES
 from trajectory_guard.core.detectors.base import Detector
 from trajectory_guard.core.fingerprints import checksum, digest64, parse_json
 from trajectory_guard.core.history import Ring
@@ -25,15 +28,12 @@ from trajectory_guard.core.inquiry import Advance, Inquiry
 from trajectory_guard.core.observation import Observation, SameResultRun
 from trajectory_guard.core.plain import fields_of, from_text, to_text
 from trajectory_guard.core.policy import Ladder, RunScore
-from trajectory_guard.core.result_text import is_brief
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.steps import Delivered, StepRecord
-from trajectory_guard.core.surroundings import NO_SURROUNDINGS, Surroundings
 from trajectory_guard.core.tools import is_communication, is_handoff, is_thinking, receiver_of
 from trajectory_guard.core.tracking import model_calls
 from trajectory_guard.core.tracking.scope import graph_instance
 from trajectory_guard.core.visits import Visit, relay_detectors
-from trajectory_guard.core.volatile import MAX_NOISE_PROFILES
 
 FORMAT_VERSION: Final = 30
 MAX_RUNS: Final = 8

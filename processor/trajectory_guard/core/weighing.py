@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from trajectory_guard.core.durations import measures
-from trajectory_guard.core.envelope import may_change
-from trajectory_guard.core.failures import ERROR_CHARS, is_content, may_pass
-from trajectory_guard.core.history import BLANK
-from trajectory_guard.core.masking import shares_done
-from trajectory_guard.core.observation import LONG_PAUSE_S, Observation
-from trajectory_guard.core.outcome import names_error
-from trajectory_guard.core.pending import has_ended_badly, is_pending
-from trajectory_guard.core.result_text import (
+from trajectory_guard.core.content.durations import measures
+from trajectory_guard.core.content.envelope import may_change
+from trajectory_guard.core.content.masking import shares_done
+from trajectory_guard.core.content.outcome import names_error
+from trajectory_guard.core.content.pending import has_ended_badly, is_pending
+from trajectory_guard.core.content.result_text import (
     carries_content,
     is_acknowledgement,
     is_brief,
@@ -22,6 +19,10 @@ from trajectory_guard.core.result_text import (
     is_short,
     reports_status,
 )
+from trajectory_guard.core.content.transient import is_held_up, is_lasting
+from trajectory_guard.core.failures import ERROR_CHARS, is_content, may_pass
+from trajectory_guard.core.history import BLANK
+from trajectory_guard.core.observation import LONG_PAUSE_S, Observation
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.settings import ToolSettings
 from trajectory_guard.core.similarity.keys import commands_in
@@ -42,7 +43,6 @@ from trajectory_guard.core.tools import (
     takes_next,
 )
 from trajectory_guard.core.tracking import scope
-from trajectory_guard.core.transient import is_held_up, is_lasting
 
 _PACE_BESIDE_OTHERS: Final = 2
 _PACE_WITHOUT_PAUSE: Final = 5 / 3

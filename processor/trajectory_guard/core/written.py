@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from trajectory_guard.core.content.masking import RANDOM, volatile_parts
 from trajectory_guard.core.fingerprints import checksum
-from trajectory_guard.core.masking import RANDOM, volatile_parts
 from trajectory_guard.core.steps import SUCCESS
 from trajectory_guard.core.tools import is_lookup, is_path
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trajectory_guard.config_messages import wrong_type
+from trajectory_guard.config.messages import wrong_type
 
 
 def check_gate_arguments(on_stop: Any, state_of: Any, messages_key: Any) -> None:

@@ -11,13 +11,22 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from trajectory_guard.core.boundary import ALLOWED, APPLICATION, ASKED, GUARD, PERSON, Call, Sighting, batch_digest
-from trajectory_guard.core.cursor import Cursor, digests_of
-from trajectory_guard.core.outcome import is_refused_by_person
+from trajectory_guard.board.cursors import excerpt, short
+from trajectory_guard.core.content.outcome import is_refused_by_person
+from trajectory_guard.core.cursor.boundary import (
+    ALLOWED,
+    APPLICATION,
+    ASKED,
+    GUARD,
+    PERSON,
+    Call,
+    Sighting,
+    batch_digest,
+)
+from trajectory_guard.core.cursor.cursor import Cursor, digests_of
 from trajectory_guard.core.steps import DENIED, ERROR, INTERRUPTED, NOT_RUN, SUCCESS, Outcome
 from trajectory_guard.core.text import as_data, clip
 from trajectory_guard.core.tracking.scope import label_of
-from trajectory_guard.cursor.table import excerpt, short
 from trajectory_guard.gates.branches import with_summaries_marked
 from trajectory_guard.gates.call_ids import own_id, requests_for, requests_of
 from trajectory_guard.gates.messages import (
@@ -34,7 +43,7 @@ from trajectory_guard.gates.messages import (
 from trajectory_guard.logs import log_missing_actions
 
 if TYPE_CHECKING:
-    from trajectory_guard.store import FlagBoard
+    from trajectory_guard.board.store import FlagBoard
 
 _Answer = TypeVar("_Answer")
 _SHOWN: Final = 10

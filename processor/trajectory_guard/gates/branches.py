@@ -11,12 +11,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from trajectory_guard import telemetry
-from trajectory_guard.containment import is_first_error
+from trajectory_guard.board.entries import ReadCall
 from trajectory_guard.core.fingerprints import text_digest
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.tracking.scope import ANEW, label_of
-from trajectory_guard.entries import ReadCall
 from trajectory_guard.gates.call_ids import requests_of
 from trajectory_guard.gates.messages import (
     batch_in,
@@ -30,9 +29,10 @@ from trajectory_guard.gates.messages import (
     turn_of,
     with_summaries,
 )
+from trajectory_guard.process.containment import is_first_error
 
 if TYPE_CHECKING:
-    from trajectory_guard.store import FlagBoard
+    from trajectory_guard.board.store import FlagBoard
 
 _log: Final = logging.getLogger(telemetry.LOGGER)
 

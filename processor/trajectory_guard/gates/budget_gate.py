@@ -20,6 +20,7 @@ try:
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
     raise ImportError(missing("the budget gate", error, "langgraph"), name=error.name) from error
 
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.gates.arguments import check_budget_arguments, check_gate_arguments
 from trajectory_guard.gates.budgets import Action, BudgetCheck, BudgetExceededError, BudgetText, Ruling
@@ -29,7 +30,6 @@ from trajectory_guard.gates.langgraph_internals import RunnableCallable, coerce_
 from trajectory_guard.gates.message_form import as_written, form_of
 from trajectory_guard.gates.messages import MARK
 from trajectory_guard.gates.state_keys import channels_of
-from trajectory_guard.store import FlagBoard
 
 CheaperModel = BaseChatModel | str | Mapping[str, Any] | Callable[..., Any]
 """A model or its name, a mapping from the names of models to either, or a callable that is given the request."""

@@ -13,7 +13,7 @@ from trajectory_guard.gates.graph_gate import thread_id_of
 from trajectory_guard.gates.messages import is_guard_message
 from trajectory_guard.gates.remote import caller_of
 from trajectory_guard.logs import write_entry
-from trajectory_guard.own_threads import beside_the_loop
+from trajectory_guard.process.own_threads import beside_the_loop
 from trajectory_guard.spending.answers import stricter
 from trajectory_guard.spending.budget import BudgetLevel
 from trajectory_guard.spending.spending import BudgetStatus

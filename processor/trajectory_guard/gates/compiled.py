@@ -26,8 +26,9 @@ except ImportError as error:  # pragma: no cover - exercised in a subprocess by 
     raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
 
 from trajectory_guard import telemetry
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.config_keys import Mode
+from trajectory_guard.config.keys import Mode
 from trajectory_guard.core.text import nearest
 from trajectory_guard.gates.agent_node import GuardedNode, way_back
 from trajectory_guard.gates.gate import Gate
@@ -55,7 +56,6 @@ from trajectory_guard.gates.state_of import StateOf
 from trajectory_guard.gates.status import statuses
 from trajectory_guard.gates.tool_gate import ToolGate
 from trajectory_guard.runtime import shared_board
-from trajectory_guard.store import FlagBoard
 
 Compiled = CompiledStateGraph[Any, Any, Any, Any]
 CompiledT = TypeVar("CompiledT", bound=Compiled)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from trajectory_guard.core.delivery import MAX_CHARS, delivered, states_facts
-from trajectory_guard.core.result_text import values_of
+from trajectory_guard.core.content.delivery import MAX_CHARS, delivered, states_facts
+from trajectory_guard.core.content.result_text import values_of
 from trajectory_guard.core.steps import Delivered, StepRecord
 from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.tools import is_handoff
@@ -21,7 +21,7 @@ from trajectory_guard.gates.messages import (
 )
 
 if TYPE_CHECKING:
-    from trajectory_guard.store import FlagBoard
+    from trajectory_guard.board.store import FlagBoard
 
 _MAX_COMPARED: Final = 96
 _MAX_ANSWERS: Final = 4

@@ -12,22 +12,23 @@ from typing import Any, NamedTuple
 
 from opentelemetry import trace
 
-from trajectory_guard.between import is_between
+from trajectory_guard.board.between import is_between
+from trajectory_guard.board.entries import Flag, GateRun
+from trajectory_guard.board.quality import is_advice, text_given
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.callbacks import Intervention, notify, text_of
 from trajectory_guard.config import GuardConfig, is_disabled
-from trajectory_guard.containment import contain
-from trajectory_guard.core.boundary import GUARD, PERSON
-from trajectory_guard.core.closing import closing_text
+from trajectory_guard.core.cursor.boundary import GUARD, PERSON
 from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.explain.closing import closing_text
+from trajectory_guard.core.explain.interventions import owed_nudge
 from trajectory_guard.core.fingerprints import text_digest
 from trajectory_guard.core.hand_flag import CLOSING
-from trajectory_guard.core.interventions import owed_nudge
 from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.tracking.scope import label_of
-from trajectory_guard.entries import Flag, GateRun
 from trajectory_guard.gates.boundaries import STATE, Boundaries
 from trajectory_guard.gates.branches import (
     note_read_below,
@@ -55,10 +56,9 @@ from trajectory_guard.gates.remote import CollectorReply, RemoteFlags, Use, call
 from trajectory_guard.gates.said import Answers, newest_said, said_again
 from trajectory_guard.gates.status import NOTHING, Delivery, payload_of, scratchpad_entry, status_after
 from trajectory_guard.otel.metrics import register_globally
-from trajectory_guard.quality.board import is_advice, text_given
+from trajectory_guard.process.containment import contain
 from trajectory_guard.runtime import board_for, follow
 from trajectory_guard.spending.answers import stricter
-from trajectory_guard.store import FlagBoard
 
 
 class GateDecision(NamedTuple):

@@ -29,8 +29,9 @@ try:
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
     raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
 
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.core.boundary import PERSON
+from trajectory_guard.core.cursor.boundary import PERSON
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.tracking.scope import label_of
 from trajectory_guard.gates.arguments import check_gate_arguments
@@ -63,7 +64,6 @@ from trajectory_guard.gates.quality import has_advice
 from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.state_of import StateOf, read_state, sketch
 from trajectory_guard.gates.status import note_status
-from trajectory_guard.store import FlagBoard
 
 NudgeRole = Literal["user", "system", "tool"]
 Ending = Literal["end", "raise", "interrupt"]

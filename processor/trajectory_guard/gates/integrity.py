@@ -7,11 +7,11 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from trajectory_guard.config_messages import wrong_type
-from trajectory_guard.containment import let_through
-from trajectory_guard.core.certificates import FROZEN, Certificate, fingerprint
+from trajectory_guard.board.store import FlagBoard
+from trajectory_guard.config.messages import wrong_type
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.detectors.reported import STATE_INVARIANT, TYPE_INTEGRITY
+from trajectory_guard.core.explain.certificates import FROZEN, Certificate, fingerprint
 from trajectory_guard.core.steps import Certainty
 from trajectory_guard.gates.wrapping import (
     EPHEMERAL_THREAD,
@@ -20,7 +20,7 @@ from trajectory_guard.gates.wrapping import (
     ThreadMemory,
     is_async,
 )
-from trajectory_guard.store import FlagBoard
+from trajectory_guard.process.containment import let_through
 
 INTEGRITY_THEOREM: Final = "langgraph_state_integrity"
 """Intact: every invariant of the state holds. Named as operon-langgraph-gates names it."""

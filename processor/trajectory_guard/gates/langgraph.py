@@ -20,6 +20,7 @@ except ImportError as error:  # pragma: no cover - exercised in a subprocess by 
 from typing_extensions import TypedDict
 
 from trajectory_guard import telemetry
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.text import nearest
 from trajectory_guard.gates.compiled import guard_builder
@@ -40,8 +41,7 @@ from trajectory_guard.gates.rewire import Builder, GraphShapeError
 from trajectory_guard.gates.state_keys import BRANCH, channels_of
 from trajectory_guard.gates.state_of import StateOf
 from trajectory_guard.gates.status import LoopStatus
-from trajectory_guard.own_threads import beside_the_loop
-from trajectory_guard.store import FlagBoard
+from trajectory_guard.process.own_threads import beside_the_loop
 
 GUARD_NODE = "trajectory_guard"
 _log = logging.getLogger(telemetry.LOGGER)

@@ -11,11 +11,11 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.calls import text_without_id
-from trajectory_guard.core.content_blocks import unwrap
+from trajectory_guard.core.content.content_blocks import unwrap
+from trajectory_guard.core.content.masking import result_hash
+from trajectory_guard.core.content.outcome import classify
 from trajectory_guard.core.fingerprints import args_hash, text_digest
-from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
-from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.steps import (
     ERROR,
     NOT_RUN,

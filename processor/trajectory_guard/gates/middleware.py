@@ -21,6 +21,7 @@ except ImportError as error:  # pragma: no cover - exercised in a subprocess by 
     raise ImportError(missing("the middleware", error, "langgraph"), name=error.name) from error
 from typing_extensions import NotRequired
 
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.gates.agent_node import keep_out_of_streams
 from trajectory_guard.gates.arguments import check_budget_arguments
@@ -38,7 +39,6 @@ from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.state_of import StateOf
 from trajectory_guard.gates.tool_gate import ToolGate
 from trajectory_guard.gates.tool_hooks import for_agents_with_tools
-from trajectory_guard.store import FlagBoard
 
 
 class GuardedState(AgentState[Any]):

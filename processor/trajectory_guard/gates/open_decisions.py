@@ -16,7 +16,7 @@ from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.gates.gate import GateDecision
 from trajectory_guard.gates.graph_gate import Outcome, configurable_of, has_checkpointer, namespace_of, thread_id_of
 from trajectory_guard.gates.langgraph_internals import CONFIG_KEY_RUNTIME, CONFIG_KEY_TASK_ID
-from trajectory_guard.own_threads import beside_the_loop
+from trajectory_guard.process.own_threads import beside_the_loop
 
 _MAX_OPEN: Final = 1_024
 Passage = TypeVar("Passage")

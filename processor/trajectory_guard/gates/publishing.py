@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from opentelemetry import trace
 
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.otel.content_watch import withholds_content
 from trajectory_guard.otel.pipelines import provider_for
 from trajectory_guard.otel.verdict_spans import VerdictSpans
-from trajectory_guard.store import FlagBoard
 
 
 def publish(verdict: Verdict, board: FlagBoard, *, redact: bool) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from trajectory_guard.containment import contain
+from trajectory_guard.board.entries import Flag
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.core.calls import call_key
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.quality import LOW_LOGPROB, quality_of_logprob
-from trajectory_guard.entries import Flag
 from trajectory_guard.gates.messages import MAX_LOOK_BACK, is_answer, is_guard_message, is_of_person
+from trajectory_guard.process.containment import contain
 from trajectory_guard.quality.judge import MAX_REQUEST_CHARS
 from trajectory_guard.quality.logprobs import mean_logprob
 from trajectory_guard.quality.quality import LOGPROBS, Quality
-from trajectory_guard.store import FlagBoard
 
 
 def has_advice(board: FlagBoard, messages: Sequence[Any], thread_id: str | None, namespace: str) -> bool:

@@ -11,19 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
+from trajectory_guard.core.content.masking import result_hash
+from trajectory_guard.core.content.outcome import looks_like_error
+from trajectory_guard.core.content.pending import is_pending
+from trajectory_guard.core.content.transient import is_transient
 from trajectory_guard.core.detectors.repeats import DeniedAgain, Stutter
 from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.explain.interventions import NOT_RUN_BECAUSE, args_excerpt, quoted
 from trajectory_guard.core.fingerprints import args_hash
-from trajectory_guard.core.interventions import NOT_RUN_BECAUSE, args_excerpt, quoted
-from trajectory_guard.core.masking import result_hash
-from trajectory_guard.core.outcome import looks_like_error
-from trajectory_guard.core.pending import is_pending
 from trajectory_guard.core.recall import LEAST_TIMES, KnownCall
 from trajectory_guard.core.settings import ToolSettings
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, NOT_RUN, SUCCESS, Certainty, Outcome
 from trajectory_guard.core.text_bounds import with_digests
 from trajectory_guard.core.tools import asks_to_wait, is_lookup, is_status_lookup, is_waiting, moves_cursor
-from trajectory_guard.core.transient import is_transient
 from trajectory_guard.gates.messages import MAX_LOOK_BACK, TurnCall, calls_of_turn
 
 Kind = Literal["denied", "failed", "empty", "repeated"]

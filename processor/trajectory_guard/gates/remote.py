@@ -17,25 +17,25 @@ from weakref import WeakKeyDictionary
 from opentelemetry import trace
 
 from trajectory_guard import telemetry
+from trajectory_guard.board.entries import Flag
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.core.certificates import Certificate
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.explain.certificates import Certificate
+from trajectory_guard.core.explain.interventions import Spent
 from trajectory_guard.core.hand_flag import HandFlag
-from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Certainty
 from trajectory_guard.core.tracking.tables import BoundedTable
-from trajectory_guard.entries import Flag
-from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.hidden import Hidden
 from trajectory_guard.http_requests import open_url
-from trajectory_guard.locks import OwnedLock
-from trajectory_guard.own_threads import on_thread
+from trajectory_guard.process.forking import now_and_after_fork
+from trajectory_guard.process.locks import OwnedLock
+from trajectory_guard.process.own_threads import on_thread
+from trajectory_guard.process.suppression import suppressed
 from trajectory_guard.spending.answers import status_of
 from trajectory_guard.spending.spending import BudgetStatus
-from trajectory_guard.store import FlagBoard
-from trajectory_guard.suppression import suppressed
 
 NO_BUDGETS_S: Final = 60.0
 """Seconds for which a collector that keeps no budgets is not asked for them."""

@@ -20,7 +20,7 @@ except ImportError as error:  # pragma: no cover - exercised in a subprocess by 
     raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
 from typing_extensions import NotRequired, Required, get_type_hints
 
-from trajectory_guard.config_messages import wrong_type
+from trajectory_guard.config.messages import wrong_type
 from trajectory_guard.gates.langgraph_internals import find_subgraph_pregel
 from trajectory_guard.gates.nested import held_graph
 

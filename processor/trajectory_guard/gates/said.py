@@ -6,9 +6,9 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
+from trajectory_guard.core.content.talk import MAX_CHARS, digest, says_same
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.steps import SUCCESS, StepRecord
-from trajectory_guard.core.talk import MAX_CHARS, digest, says_same
 from trajectory_guard.core.tracking.model_calls import IN_MESSAGES, TOOL_NAME
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.gates.messages import (

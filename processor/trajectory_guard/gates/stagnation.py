@@ -9,14 +9,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, Protocol
 
-from trajectory_guard.config_messages import wrong_type
-from trajectory_guard.core.certificates import REPLAYABLE, Certificate, fingerprint
+from trajectory_guard.board.store import FlagBoard
+from trajectory_guard.config.messages import wrong_type
+from trajectory_guard.core.content.novelty import Said, novelty, said
 from trajectory_guard.core.detectors import TYPE_VI, DetectionResult
 from trajectory_guard.core.detectors.reported import NOTHING_NEW_SAID
-from trajectory_guard.core.novelty import Said, novelty, said
+from trajectory_guard.core.explain.certificates import REPLAYABLE, Certificate, fingerprint
 from trajectory_guard.core.steps import Certainty
 from trajectory_guard.gates.wrapping import EPHEMERAL_THREAD, MAX_THREADS, OutputGate, ThreadMemory
-from trajectory_guard.store import FlagBoard
 
 STAGNATION_THEOREM: Final = "behavioral_stability_windowed"
 """Stable: every window of severities stays within the threshold. Named as operon names it."""

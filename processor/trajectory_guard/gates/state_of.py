@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from trajectory_guard.containment import contain
+from trajectory_guard.board.store import FlagBoard
+from trajectory_guard.core.content.masking import state_hash
 from trajectory_guard.core.fingerprints import canonical_bytes, digest64, text_digest
-from trajectory_guard.core.masking import state_hash
-from trajectory_guard.store import FlagBoard
+from trajectory_guard.process.containment import contain
 
 _MAX_SKETCHED: Final = 64
 _MAX_CHARS: Final = 256

@@ -9,14 +9,14 @@ from typing import Any, Final, NamedTuple
 
 from typing_extensions import TypedDict  # pydantic, asked for a graph's schema, takes no other before Python 3.12
 
+from trajectory_guard.board.entries import Flag
+from trajectory_guard.board.quality import is_advice
 from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.explain.interventions import args_excerpt, recommendation, stop_payload
 from trajectory_guard.core.fingerprints import text_digest
 from trajectory_guard.core.hand_flag import RULE
-from trajectory_guard.core.interventions import args_excerpt, recommendation, stop_payload
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import StepRecord
-from trajectory_guard.entries import Flag
-from trajectory_guard.quality.board import is_advice
 
 _RECENT: Final = 10
 _CALLS: Final = 32

@@ -19,11 +19,11 @@ try:
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
     raise ImportError(missing("refuse_pointless", error, "langgraph"), name=error.name) from error
 
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.steps import DENIED
 from trajectory_guard.core.tracking.scope import label_of
 from trajectory_guard.core.tracking.tables import BoundedTable
-from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.gates.boundaries import NO_EXECUTION, Execution, NoExecution
 from trajectory_guard.gates.call_ids import own_id
 from trajectory_guard.gates.gate import Gate, current_trace
@@ -31,9 +31,9 @@ from trajectory_guard.gates.graph_gate import as_messages, configurable_of, get,
 from trajectory_guard.gates.langgraph_internals import CONFIG_KEY_READ, with_wrappers, wrappers_of
 from trajectory_guard.gates.messages import MARK, requesting, turn_of
 from trajectory_guard.gates.refusal import Refusal, RefusalRules, decide, past_of
-from trajectory_guard.locks import OwnedLock
 from trajectory_guard.logs import log_refusal
-from trajectory_guard.store import FlagBoard
+from trajectory_guard.process.forking import now_and_after_fork
+from trajectory_guard.process.locks import OwnedLock
 
 Answer = ToolMessage | Command[Any]
 Execute = Callable[[ToolCallRequest], Answer]

@@ -17,20 +17,20 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from opentelemetry import trace
 
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.callbacks import Intervention, notify
 from trajectory_guard.config import is_disabled
-from trajectory_guard.containment import contain
-from trajectory_guard.core.certificates import Certificate
 from trajectory_guard.core.detectors import DetectionResult
+from trajectory_guard.core.explain.certificates import Certificate
 from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.tracking.tables import BoundedTable
-from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.gates.publishing import publish
-from trajectory_guard.locks import OwnedLock
 from trajectory_guard.otel.metrics import register_globally
+from trajectory_guard.process.containment import contain
+from trajectory_guard.process.forking import now_and_after_fork
+from trajectory_guard.process.locks import OwnedLock
 from trajectory_guard.runtime import shared_board
-from trajectory_guard.store import FlagBoard
 
 EPHEMERAL_THREAD: Final = "__ephemeral__"
 """Stands for the thread of a node that is called without a thread id."""

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from trajectory_guard import extras
-from trajectory_guard.core.certificates import FROZEN, REPLAYABLE, Certificate, CertificateError
 from trajectory_guard.core.detectors.reported import NOTHING_NEW_SAID, STATE_INVARIANT
+from trajectory_guard.core.explain.certificates import FROZEN, REPLAYABLE, Certificate, CertificateError
 from trajectory_guard.gates.integrity import INTEGRITY_THEOREM
 from trajectory_guard.gates.stagnation import STAGNATION_THEOREM
 

@@ -8,10 +8,10 @@ from typing import Final
 
 from opentelemetry.trace import SpanContext, get_current_span
 
+from trajectory_guard.board.entry_table import CallerSite
 from trajectory_guard.core.tracking.scope import instance_in
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DialectTable
-from trajectory_guard.entry_table import CallerSite
 from trajectory_guard.spans.identity import agent_name, nearest_instance
 
 _SPAN_ID: Final = re.compile("[0-9a-f]{16}")

@@ -10,12 +10,12 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import FALSE
 from trajectory_guard.content_switches import HIDES_TOOLS, official_mode, openllmetry_is_off, switched_on
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.steps import Evidence, StepRecord
 from trajectory_guard.logs import log_without_content
-from trajectory_guard.store import FlagBoard
 
 _ENOUGH: Final = 8
 """Tool calls of which none has content, from which on one warning says so."""

@@ -10,7 +10,7 @@ from typing import Final
 from opentelemetry.sdk.version import __version__ as sdk_version
 
 from trajectory_guard import callbacks
-from trajectory_guard.store import FlagBoard
+from trajectory_guard.board.store import FlagBoard
 
 MOST_S: Final = 5.0
 """Seconds that a flush or a shutdown waits for Langfuse scores and callbacks together."""

@@ -13,12 +13,12 @@ from opentelemetry.environment_variables import OTEL_PYTHON_TRACER_PROVIDER
 
 from trajectory_guard import telemetry
 from trajectory_guard.config import ConfigError, GuardConfig, is_disabled
-from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.logs import log_contained
 from trajectory_guard.otel.late_provider import ProviderWatch, current_provider
 from trajectory_guard.otel.metrics import meter_of, register
 from trajectory_guard.otel.pipelines import forget, remember, weakly
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
+from trajectory_guard.process.forking import now_and_after_fork
 from trajectory_guard.runtime import end_configuration, on_gate_visit, shared_board
 
 _DISABLED_INSTRUMENTATIONS: Final = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"

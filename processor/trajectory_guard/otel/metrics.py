@@ -12,10 +12,10 @@ from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvid
 from opentelemetry.util.types import AttributeValue
 
 from trajectory_guard import telemetry
-from trajectory_guard.forking import now_and_after_fork
-from trajectory_guard.locks import OwnedLock
+from trajectory_guard.board.store import FlagBoard
+from trajectory_guard.process.forking import now_and_after_fork
+from trajectory_guard.process.locks import OwnedLock
 from trajectory_guard.runtime import SharedBoard
-from trajectory_guard.store import FlagBoard
 from trajectory_guard.version import __version__
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
 
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.otel.late_provider import current_provider
-from trajectory_guard.store import FlagBoard
 
 _FOLLOWS_PARENT: Final = ParentBased(ALWAYS_ON)
 _KEPT_AS: Final = "_trajectory_guard_provider"

@@ -8,8 +8,8 @@ from typing import Final
 
 from opentelemetry.sdk.trace import ReadableSpan
 
-from trajectory_guard.forking import now_and_after_fork
-from trajectory_guard.locks import holds_lock
+from trajectory_guard.process.forking import now_and_after_fork
+from trajectory_guard.process.locks import holds_lock
 
 _MAX_POSTPONED: Final = 256
 

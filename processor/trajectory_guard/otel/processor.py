@@ -15,9 +15,9 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
 from trajectory_guard import telemetry
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.callbacks import Intervention, notify
 from trajectory_guard.config import GuardConfig, is_disabled
-from trajectory_guard.containment import contain
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.steps import StepRecord, Usage
 from trajectory_guard.core.tracking.tables import BoundedTable, NameTable
@@ -25,8 +25,6 @@ from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import KeySet, RowKeys, recognise_keys
-from trajectory_guard.forking import now_and_after_fork
-from trajectory_guard.locks import HeldTooLongError, OwnedLock, holds_lock, patience
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.otel import ending
 from trajectory_guard.otel.callers import run_of_caller, views_in
@@ -46,6 +44,9 @@ from trajectory_guard.otel.sdk_spans import (
     view_of,
 )
 from trajectory_guard.otel.verdict_spans import VerdictSpans, has_pool, in_trace_of
+from trajectory_guard.process.containment import contain
+from trajectory_guard.process.forking import now_and_after_fork
+from trajectory_guard.process.locks import HeldTooLongError, OwnedLock, holds_lock, patience
 from trajectory_guard.runtime import add_reporter, board_for, follow
 from trajectory_guard.spans.duplicates import MAX_ANCESTORS
 from trajectory_guard.spans.extract import model_usage, read_handoff, read_known_step, repeats_above, trajectory_id
@@ -58,7 +59,6 @@ from trajectory_guard.spans.identity import (
     metadata_of,
     named_conversation,
 )
-from trajectory_guard.store import FlagBoard
 from trajectory_guard.transcripts.asked import opens, with_asked
 from trajectory_guard.transcripts.messages import may_show_input
 from trajectory_guard.transcripts.model_calls import model_call

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.quality import check_score
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DialectTable
-from trajectory_guard.forking import now_and_after_fork
-from trajectory_guard.locks import OwnedLock
+from trajectory_guard.process.forking import now_and_after_fork
+from trajectory_guard.process.locks import OwnedLock
 from trajectory_guard.quality.quality import SPANS, Quality
 from trajectory_guard.spans.extract import trajectory_id
 from trajectory_guard.spans.identity import agent_name
-from trajectory_guard.store import FlagBoard
 
 EVENT: Final = "gen_ai.evaluation.result"
 NAME: Final = "gen_ai.evaluation.name"

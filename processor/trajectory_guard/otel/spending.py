@@ -11,9 +11,9 @@ from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.steps import Usage
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DialectTable
-from trajectory_guard.forking import now_and_after_fork
-from trajectory_guard.locks import OwnedLock
 from trajectory_guard.otel.verdict_spans import write_to
+from trajectory_guard.process.forking import now_and_after_fork
+from trajectory_guard.process.locks import OwnedLock
 from trajectory_guard.spans.extract import model_name, requested_model, response_id
 from trajectory_guard.spans.identity import agent_name
 from trajectory_guard.spending.duplicates import ReportedCall, ReportedCalls

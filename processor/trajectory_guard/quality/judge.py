@@ -16,9 +16,9 @@ from typing import Any, Final, NamedTuple
 
 from trajectory_guard import telemetry
 from trajectory_guard.core.quality import check_score
-from trajectory_guard.forking import now_and_after_fork
-from trajectory_guard.locks import OwnedLock, condition_on
-from trajectory_guard.suppression import suppressed
+from trajectory_guard.process.forking import now_and_after_fork
+from trajectory_guard.process.locks import OwnedLock, condition_on
+from trajectory_guard.process.suppression import suppressed
 
 MAX_REQUEST_CHARS: Final = 500
 MAX_RESPONSE_CHARS: Final = 1_000

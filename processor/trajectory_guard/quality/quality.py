@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from trajectory_guard.core.quality import QualityRule
 from trajectory_guard.core.tracking.tables import BoundedTable
-from trajectory_guard.forking import now_and_after_fork
-from trajectory_guard.locks import OwnedLock
+from trajectory_guard.process.forking import now_and_after_fork
+from trajectory_guard.process.locks import OwnedLock
 
 if TYPE_CHECKING:
     from trajectory_guard.quality.judge import Judge

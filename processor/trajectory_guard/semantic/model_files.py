@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from trajectory_guard.core.fingerprints import digest64
 from trajectory_guard.core.similarity.cascade import Embed, unit
 from trajectory_guard.extras import install
-from trajectory_guard.forking import ForkDelay
+from trajectory_guard.process.forking import ForkDelay
 
 DEFAULT_MODEL: Final = "BAAI/bge-small-en-v1.5"
 ONNX_FILES: Final = ("model.onnx", "model_optimized.onnx", "model_int8.onnx", "model_quantized.onnx")

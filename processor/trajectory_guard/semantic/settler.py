@@ -28,8 +28,8 @@ from trajectory_guard.core.similarity.cascade import (
     text_key,
     unit,
 )
-from trajectory_guard.forking import load_here
-from trajectory_guard.locks import OwnedLock, condition_on
+from trajectory_guard.process.forking import load_here
+from trajectory_guard.process.locks import OwnedLock, condition_on
 from trajectory_guard.semantic.calibrations import (
     ENV_STORE,
     CalibrationError,

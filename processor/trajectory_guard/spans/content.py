@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from trajectory_guard.core.content_blocks import unwrap
+from trajectory_guard.core.content.content_blocks import unwrap
+from trajectory_guard.core.content.outcome import classify
 from trajectory_guard.core.fingerprints import object_text, parse_json
 from trajectory_guard.core.literals import parse_literal
 from trajectory_guard.core.names import bounded_name
-from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.steps import INTERRUPTED, SUCCESS, Outcome
 from trajectory_guard.dialects.base import written
 from trajectory_guard.dialects.span import CutOff, SpanView

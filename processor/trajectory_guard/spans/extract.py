@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from trajectory_guard.core.content.masking import result_hash, state_hash
 from trajectory_guard.core.fingerprints import args_hash
-from trajectory_guard.core.masking import result_hash, state_hash
 from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
 from trajectory_guard.core.steps import (
     ERROR,

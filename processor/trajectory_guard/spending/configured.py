@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from trajectory_guard.config import SECTIONS, ConfigError, GuardConfig, Mistake
 
 if TYPE_CHECKING:
-    from trajectory_guard.prices import PriceTable
+    from trajectory_guard.spending.prices import PriceTable
     from trajectory_guard.spending.spending import Spending
 
 SPENDING_KEYS: Final = SECTIONS["spending"]

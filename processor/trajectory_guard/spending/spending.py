@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from trajectory_guard import telemetry
 from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.tracking.tables import BoundedTable
-from trajectory_guard.forking import now_and_after_fork
-from trajectory_guard.locks import OwnedLock
 from trajectory_guard.logs import write_entry
-from trajectory_guard.prices import PriceTable
+from trajectory_guard.process.forking import now_and_after_fork
+from trajectory_guard.process.locks import OwnedLock
 from trajectory_guard.spending.booked import BookedHere, BookedModel, priced
 from trajectory_guard.spending.budget import USD, Budget, BudgetLevel, BudgetState, alerts_at, strictest
 from trajectory_guard.spending.days import day_of, today
@@ -37,10 +36,11 @@ from trajectory_guard.spending.ledger import (
     writable,
 )
 from trajectory_guard.spending.outliers import LEAST_TOKENS, THRESHOLD, Baseline, Outlier
+from trajectory_guard.spending.prices import PriceTable
 from trajectory_guard.spending.stores import LedgerError, SpendingStore
 
 if TYPE_CHECKING:
-    from trajectory_guard.config_keys import Mode
+    from trajectory_guard.config.keys import Mode
 
 MAX_WAITING: Final = 1_000
 MAX_NAMED: Final = 20

@@ -24,8 +24,8 @@ from typing import Any, Final
 
 from trajectory_guard import telemetry
 from trajectory_guard.file_places import Place, foreign_table, place_of
-from trajectory_guard.forking import now_and_after_fork
-from trajectory_guard.locks import OwnedLock
+from trajectory_guard.process.forking import now_and_after_fork
+from trajectory_guard.process.locks import OwnedLock
 from trajectory_guard.spending.ledger import (
     TRAJECTORY,
     Account,

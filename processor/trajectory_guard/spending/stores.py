@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from trajectory_guard.core.tracking.tables import BoundedTable
-from trajectory_guard.forking import now_and_after_fork
-from trajectory_guard.locks import OwnedLock
+from trajectory_guard.process.forking import now_and_after_fork
+from trajectory_guard.process.locks import OwnedLock
 from trajectory_guard.spending.ledger import (
     TRAJECTORY,
     Account,

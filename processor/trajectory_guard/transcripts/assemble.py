@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from trajectory_guard.core.masking import result_hash
-from trajectory_guard.core.outcome import classify
+from trajectory_guard.core.content.masking import result_hash
+from trajectory_guard.core.content.outcome import classify
 from trajectory_guard.core.steps import DENIED, INTERRUPTED, SUCCESS, Evidence, StepRecord
 from trajectory_guard.core.tracking.tables import NameTable
 from trajectory_guard.dialects.base import RESULT_KEYS, Dialect, first

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
+from trajectory_guard.core.content.talk import digest, says_same
 from trajectory_guard.core.fingerprints import canonical_bytes, parse_json
 from trajectory_guard.core.steps import SUCCESS, StepRecord, Usage
-from trajectory_guard.core.talk import digest, says_same
 from trajectory_guard.core.text_bounds import chars_of
 from trajectory_guard.core.tracking.model_calls import TOOL_NAME
 from trajectory_guard.dialects.base import Dialect, first

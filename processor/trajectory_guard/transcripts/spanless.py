@@ -7,10 +7,10 @@ from collections.abc import Container, Iterable, Set
 from typing import Final
 
 from trajectory_guard.core.calls import text_without_id
+from trajectory_guard.core.content.masking import result_hash
+from trajectory_guard.core.content.outcome import classify
 from trajectory_guard.core.fingerprints import args_hash
-from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.names import bounded_name
-from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.steps import DENIED, ERROR, INTERRUPTED, Evidence, Outcome, StepRecord
 from trajectory_guard.core.text_bounds import both_ends_and_digest
 from trajectory_guard.dialects.base import json_object

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from trajectory_guard.core.content_blocks import unwrap
+from trajectory_guard.core.content.content_blocks import unwrap
 from trajectory_guard.spans.content import as_text, is_object_repr, is_redacted
 
 MAX_ITEMS: Final = 20_000

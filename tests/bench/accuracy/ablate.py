@@ -14,7 +14,8 @@ from tests.bench.accuracy.metrics import Evaluated, evaluate_all, figures, middl
 from tests.bench.accuracy.systems import ours
 from tests.bench.accuracy.tables import Table
 from tests.bench.situations import SETS, evaluate_situation, situations
-from trajectory_guard.core import engine, failures, reading, volatile, weighing
+from trajectory_guard.core import engine, failures, reading, weighing
+from trajectory_guard.core.content import volatile
 from trajectory_guard.core.detectors import LOOP_TYPES, REGISTRY, Detector, Monologue, insanity
 from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.run import Run as EngineRun

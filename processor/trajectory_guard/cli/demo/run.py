@@ -17,6 +17,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.cli.demo.agents import AGENTS, STUBBORN, DemoAgent, build_graph
 from trajectory_guard.cli.output import make_console
 from trajectory_guard.config import GuardConfig
@@ -25,8 +26,7 @@ from trajectory_guard.core.text import clip
 from trajectory_guard.gates.langgraph import apply_guard
 from trajectory_guard.gates.messages import is_guard_message
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
-from trajectory_guard.prices import look_up
-from trajectory_guard.store import FlagBoard
+from trajectory_guard.spending.prices import look_up
 
 RECURSION_LIMIT: Final = 60
 MODEL: Final = "gpt-4o"

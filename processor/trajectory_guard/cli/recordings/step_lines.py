@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from trajectory_guard.cli.recordings.diagnostics import Diagnostics, Recorded
-from trajectory_guard.core.content_blocks import unwrap
+from trajectory_guard.core.content.content_blocks import unwrap
+from trajectory_guard.core.content.masking import result_hash, state_hash
+from trajectory_guard.core.content.outcome import classify
 from trajectory_guard.core.fingerprints import args_hash
-from trajectory_guard.core.masking import result_hash, state_hash
 from trajectory_guard.core.names import bounded_name
-from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.steps import ERROR, OUTCOMES, Evidence, Outcome, StepRecord, Usage
 from trajectory_guard.core.text import nearest
 from trajectory_guard.spans.content import as_text

@@ -14,7 +14,7 @@ from trajectory_guard.cli.report.loops import Loop, elapsed, find_loops, has_tim
 from trajectory_guard.cli.report.position import Position, position_of
 from trajectory_guard.cli.report.text import clock, count, duration, moment, money
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.core.interventions import Spent
+from trajectory_guard.core.explain.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.text import clip

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from trajectory_guard.cli.outcome import Outcome
-from trajectory_guard.core.interventions import Spent, recommendation
+from trajectory_guard.core.explain.interventions import Spent, recommendation
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Evidence, StepRecord
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from trajectory_guard.core.cursor import Cursor
+from trajectory_guard.board.cursors import sighting_of
+from trajectory_guard.core.cursor.cursor import Cursor
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.tracking.scope import run_label
-from trajectory_guard.cursor.table import sighting_of
 
 
 class Position(NamedTuple):

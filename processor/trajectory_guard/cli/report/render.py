@@ -22,7 +22,7 @@ from trajectory_guard.cli.report.text import visible
 from trajectory_guard.cli.settings import load_config
 from trajectory_guard.config import ConfigError
 from trajectory_guard.extras import missing
-from trajectory_guard.standard_streams import say
+from trajectory_guard.process.standard_streams import say
 
 DEFAULT_LIMIT: Final = 20
 _MAX_KNOWN_IDS: Final = 10_000

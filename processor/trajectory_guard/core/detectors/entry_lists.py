@@ -10,9 +10,9 @@ import re
 from math import log
 from typing import Any, Final, NamedTuple
 
+from trajectory_guard.core.content.outcome import looks_like_error
 from trajectory_guard.core.fingerprints import checksum, text_digest
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.outcome import looks_like_error
 from trajectory_guard.core.similarity.keys import CODE, SHELL, SQL, classify_key
 
 _CHANCE: Final = 0.01

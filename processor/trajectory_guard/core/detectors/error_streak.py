@@ -7,6 +7,8 @@ from collections.abc import Container, Mapping, Sequence
 from itertools import islice, pairwise
 from typing import Any, ClassVar, Final, NamedTuple
 
+from trajectory_guard.core.content.envelope import failed_status
+from trajectory_guard.core.content.result_text import WORD
 from trajectory_guard.core.detectors.base import FAILED, PROGRESS, TYPE_V, WORKED, DetectionResult, Detector
 from trajectory_guard.core.detectors.entry_lists import (
     EntryList,
@@ -23,11 +25,9 @@ from trajectory_guard.core.detectors.entry_lists import (
     with_success,
     words_of,
 )
-from trajectory_guard.core.envelope import failed_status
 from trajectory_guard.core.failures import UNSTATED, line_of
 from trajectory_guard.core.fingerprints import checksum, text_digest
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.result_text import WORD
 from trajectory_guard.core.steps import DENIED, ERROR, SUCCESS, Certainty
 from trajectory_guard.core.text import both_ends, text_of
 from trajectory_guard.core.tools import is_thinking

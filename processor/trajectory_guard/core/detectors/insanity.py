@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
+from trajectory_guard.core.content.restatement import names_click, restates
+from trajectory_guard.core.content.result_text import carries_content, is_acknowledgement, width
 from trajectory_guard.core.detectors.base import TYPE_II, UNPRODUCTIVE, DetectionResult, Detector, DetectorSettings
 from trajectory_guard.core.detectors.open_pairs import OPEN, Answer, doubt_of, overlap, same_names, share_content
 from trajectory_guard.core.fingerprints import text_digest
 from trajectory_guard.core.inquiry import ADVANCES
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.restatement import names_click, restates
-from trajectory_guard.core.result_text import carries_content, is_acknowledgement, width
 from trajectory_guard.core.similarity import NormalForm, Relation, compare, normalize
 from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.core.similarity.keys import commands_in, is_material

@@ -8,15 +8,15 @@ from struct import iter_unpack, pack
 from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.alike_failures import FIGURE, MAX_FIGURES, NUMBERED, moves_on
+from trajectory_guard.core.content.durations import keep_falling, times_in
+from trajectory_guard.core.content.masking import mask_text
+from trajectory_guard.core.content.outcome import begins_with_complaint, looks_like_error
 from trajectory_guard.core.detectors.base import ALWAYS, TYPE_I, TYPE_V, DetectionResult, Detector
 from trajectory_guard.core.detectors.entry_lists import runs_program
 from trajectory_guard.core.detectors.error_streak import ErrorStreak
 from trajectory_guard.core.detectors.insanity import only_says_done
-from trajectory_guard.core.durations import keep_falling, times_in
 from trajectory_guard.core.fingerprints import checksum
-from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.outcome import begins_with_complaint, looks_like_error
 from trajectory_guard.core.plain import from_text, to_text
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS, Certainty
 from trajectory_guard.core.text import both_ends

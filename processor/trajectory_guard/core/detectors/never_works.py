@@ -9,11 +9,11 @@ from struct import pack, unpack
 from typing import Any, ClassVar, Final, NamedTuple
 from zlib import crc32
 
+from trajectory_guard.core.content.durations import keep_falling, times_in
+from trajectory_guard.core.content.masking import mask_text
 from trajectory_guard.core.detectors.base import FAILED, TYPE_V, WORKED, DetectionResult, Detector
 from trajectory_guard.core.detectors.entry_lists import commands_of, runs_program
 from trajectory_guard.core.detectors.error_streak import ErrorStreak
-from trajectory_guard.core.durations import keep_falling, times_in
-from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.plain import from_text, to_text
 from trajectory_guard.core.steps import SUCCESS, Certainty

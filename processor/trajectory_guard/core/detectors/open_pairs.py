@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from trajectory_guard.core.result_text import width
+from trajectory_guard.core.content.result_text import width
 from trajectory_guard.core.similarity import NormalForm
 from trajectory_guard.core.similarity.keys import is_position
 from trajectory_guard.core.similarity.leaves import COMMAND, TEXT, WORD, Leaf

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
+from trajectory_guard.core.content.result_text import is_remark, is_report
 from trajectory_guard.core.detectors.base import SERIES, TYPE_II, TYPE_III, DetectionResult, Detector
 from trajectory_guard.core.detectors.same_answer import MADE_NOW_AND_THEN
 from trajectory_guard.core.inquiry import ADVANCES, FAR, names_thing, reads_tables
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.result_text import is_remark, is_report
 from trajectory_guard.core.steps import Certainty
 from trajectory_guard.core.text import clip_middle
 from trajectory_guard.core.tools import (

@@ -12,11 +12,11 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, ClassVar, Final
 
+from trajectory_guard.core.content.result_text import is_acknowledgement
 from trajectory_guard.core.detectors.base import TYPE_IV, DetectionResult, Detector
 from trajectory_guard.core.detectors.insanity import only_says_done
 from trajectory_guard.core.fingerprints import digest64, text_bytes, text_digest
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.result_text import is_acknowledgement
 from trajectory_guard.core.steps import EMPTY, PACE_OF_MOVES, Certainty, Evidence, StepRecord, weakest
 from trajectory_guard.core.text import clip_middle
 from trajectory_guard.core.tools import is_handoff, receiver_of

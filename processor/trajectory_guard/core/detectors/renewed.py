@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
+from trajectory_guard.core.content.masking import mask_noise
 from trajectory_guard.core.detectors.base import FAILED, PROGRESS, TYPE_IV, WORKED, DetectionResult, Detector
 from trajectory_guard.core.detectors.pingpong import PingPong
 from trajectory_guard.core.fingerprints import UNKNOWN, checksum
-from trajectory_guard.core.masking import mask_noise
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.steps import Certainty
 from trajectory_guard.core.text import text_of

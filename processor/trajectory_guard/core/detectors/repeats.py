@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 from zlib import crc32
 
+from trajectory_guard.core.content.durations import measures
+from trajectory_guard.core.content.result_text import is_acknowledgement
 from trajectory_guard.core.detectors.base import (
     ALWAYS,
     COPIED,
@@ -21,10 +23,8 @@ from trajectory_guard.core.detectors.base import (
     Detector,
 )
 from trajectory_guard.core.detectors.insanity import is_silent_command, is_value
-from trajectory_guard.core.durations import measures
 from trajectory_guard.core.fingerprints import checksum
 from trajectory_guard.core.observation import MAX_DENIALS, Observation
-from trajectory_guard.core.result_text import is_acknowledgement
 from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS, Certainty
 from trajectory_guard.core.tools import is_lookup, is_thinking
 

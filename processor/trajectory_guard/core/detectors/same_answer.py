@@ -6,14 +6,14 @@ import re
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
+from trajectory_guard.core.content.http_requests import READING_METHODS, request_in
+from trajectory_guard.core.content.listings import hits_form
+from trajectory_guard.core.content.result_text import is_acknowledgement, is_remark, is_report, may_acknowledge
 from trajectory_guard.core.detectors.base import SERIES, TYPE_II, DetectionResult, Detector
 from trajectory_guard.core.detectors.insanity import Insanity, is_silent_command, is_value
 from trajectory_guard.core.fingerprints import object_in
-from trajectory_guard.core.http_requests import READING_METHODS, request_in
 from trajectory_guard.core.inquiry import FAR, names_thing, reads_tables
-from trajectory_guard.core.listings import hits_form
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.result_text import is_acknowledgement, is_remark, is_report, may_acknowledge
 from trajectory_guard.core.steps import EMPTY, SUCCESS, Certainty
 from trajectory_guard.core.tools import is_communication, is_lookup, points_at_view
 from trajectory_guard.core.written import holds_token

@@ -10,9 +10,9 @@ from struct import pack, unpack
 from typing import Any, ClassVar, Final, NamedTuple
 from zlib import crc32
 
+from trajectory_guard.core.content.masking import mask_text
 from trajectory_guard.core.detectors.base import ALWAYS, TYPE_II, DetectionResult, Detector
 from trajectory_guard.core.detectors.insanity import Insanity
-from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.observation import LONG_PAUSE_S, Observation
 from trajectory_guard.core.plain import from_text, to_text
 from trajectory_guard.core.steps import Certainty

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
+from trajectory_guard.core.content.result_text import is_brief
 from trajectory_guard.core.detectors.base import SERIES, SPOKEN, TYPE_VI, DetectionResult, Detector, signs_of
 from trajectory_guard.core.fingerprints import checksum
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.result_text import is_brief
 from trajectory_guard.core.steps import ERROR, Certainty
 from trajectory_guard.core.tools import only_thinks
 

@@ -19,11 +19,11 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.tracking.tables import NameTable
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.forking import after_fork
 from trajectory_guard.integrations.langfuse.client import CLOUD, INSTALL, Connection
 from trajectory_guard.integrations.langfuse.scores import ScoreBook, environment_of, session_of
 from trajectory_guard.integrations.langfuse.sender import RateLimit, ScoreSender
-from trajectory_guard.locks import OwnedLock
+from trajectory_guard.process.forking import after_fork
+from trajectory_guard.process.locks import OwnedLock
 
 _log: Final = logging.getLogger(telemetry.LOGGER)
 _KEYS: Final = ("LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY")

@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple
 
 from trajectory_guard import telemetry
 from trajectory_guard.backoff import MAX_REQUESTED_PAUSE_S, Backoff
-from trajectory_guard.forking import ForkDelay, after_fork, load_here
 from trajectory_guard.integrations.langfuse.client import (
     Connection,
     RefusedAccessError,
@@ -24,7 +23,8 @@ from trajectory_guard.integrations.langfuse.client import (
     SendOutcome,
 )
 from trajectory_guard.integrations.langfuse.scores import LangfuseScore
-from trajectory_guard.suppression import suppressed
+from trajectory_guard.process.forking import ForkDelay, after_fork, load_here
+from trajectory_guard.process.suppression import suppressed
 
 _log: Final = logging.getLogger(telemetry.LOGGER)
 _MAX_BATCH: Final = 15

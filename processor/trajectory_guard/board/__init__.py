@@ -1,0 +1,1 @@
+"""The trajectories of a process under evaluation, and the flags that gates read: see ``store``."""

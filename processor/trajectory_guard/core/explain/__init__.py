@@ -1,0 +1,1 @@
+"""What a verdict tells: reason and nudge, the closing message, the certificate and its verification."""

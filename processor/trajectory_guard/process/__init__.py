@@ -1,0 +1,1 @@
+"""A guest in a process: forks, threads, locks, standard streams, and errors that must not reach the host."""
