@@ -602,7 +602,7 @@ def test_settings_that_contradict_each_other_are_refused(values: dict[str, Any],
 
 def test_every_key_is_explained_in_the_source() -> None:
     package = Path(DATA).parent.parent / "processor" / "trajectory_guard"
-    files = ("config.py", "config/cursor.py", "quality/settings.py")
+    files = ("config/guard_config.py", "config/tool_policy.py", "config/cursor.py", "quality/settings.py")
     source = "".join((package / name).read_text(encoding="utf-8") for name in files)
     for name in (*GuardConfig.model_fields, *ToolPolicy.model_fields):
         after = source.split(f"    {name}: ", 1)[1].split("\n", 2)

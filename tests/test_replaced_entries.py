@@ -13,7 +13,7 @@ import pytest
 import trajectory_guard
 from tests.helpers import record
 from tests.test_joining import joining
-from trajectory_guard.board.entries import GateRun
+from trajectory_guard.board.flags import GateRun
 from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.hand_flag import HandFlag

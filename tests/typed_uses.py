@@ -36,7 +36,8 @@ from trajectory_guard import (
     instrument,
     shared_board,
 )
-from trajectory_guard.config.keys import GuardKeys, Mode
+from trajectory_guard.config.choices import Mode
+from trajectory_guard.config.keys import GuardKeys
 
 Builder = StateGraph[MessagesState, None, MessagesState, MessagesState]
 Compiled = CompiledStateGraph[MessagesState, None, MessagesState, MessagesState]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from trajectory_guard.version import __version__
 
 if TYPE_CHECKING:
-    from trajectory_guard.board.entries import Flag
+    from trajectory_guard.board.flags import Flag
     from trajectory_guard.board.store import FlagBoard
     from trajectory_guard.callbacks import Intervention
     from trajectory_guard.config import ConfigError, GuardConfig, ToolPolicy
@@ -168,7 +168,7 @@ _MODULES: Final = {
     "Certainty": "core.steps",
     "Certificate": "core.explain.certificates",
     "CheaperModel": "gates.budget_gate",
-    "ConfigError": "config.guard_config",
+    "ConfigError": "config",
     "Cursor": "core.cursor.cursor",
     "CursorReport": "core.cursor.report",
     "CursorStep": "core.cursor.report",
@@ -179,17 +179,17 @@ _MODULES: Final = {
     "EngineSettings": "core.settings",
     "EntryKind": "core.cursor.boundary",
     "Evidence": "core.steps",
-    "Flag": "board.entries",
+    "Flag": "board.flags",
     "FlagBoard": "board.store",
     "GraphShapeError": "gates.rewire",
-    "GuardConfig": "config.guard_config",
+    "GuardConfig": "config",
     "HandFlag": "core.hand_flag",
     "IntegrityGate": "gates.integrity",
     "Intervention": "callbacks",
     "Level": "core.policy",
     "LoopDetectedError": "gates.loop_error",
     "LoopStatus": "gates.status",
-    "Mistake": "config.messages",
+    "Mistake": "config",
     "ModelPrice": "config.spending",
     "ModelTokens": "core.steps",
     "NudgeRole": "gates.graph_gate",
@@ -202,7 +202,7 @@ _MODULES: Final = {
     "StateFormatError": "core.state",
     "StateOf": "gates.state_of",
     "StepRecord": "core.steps",
-    "ToolPolicy": "config.guard_config",
+    "ToolPolicy": "config",
     "ToolSettings": "core.settings",
     "TrajectoryGuardMiddleware": "gates.middleware",
     "TrajectoryGuardNode": "gates.langgraph",

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakSet
 
 from trajectory_guard import telemetry
-from trajectory_guard.board.entries import Flag
+from trajectory_guard.board.configured_spending import SPENDING_KEYS, spending_of
+from trajectory_guard.board.flags import Flag
 from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.board.unknown_ids import UnknownIds
 from trajectory_guard.config import (
@@ -28,7 +29,6 @@ from trajectory_guard.config.messages import wrong_type
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.process.forking import now_and_after_fork
 from trajectory_guard.process.locks import OwnedLock, RetiredError
-from trajectory_guard.spending.configured import SPENDING_KEYS, spending_of
 from trajectory_guard.spending.prices import is_installed
 
 if TYPE_CHECKING:
@@ -295,7 +295,7 @@ def add_reporter(board: FlagBoard) -> None:
 def _add_publisher(board: FlagBoard) -> None:
     """Let verdicts on scores that no span or gate brings reach the trace and Langfuse, too."""
     if board.quality is not None and board.publisher is None:
-        from trajectory_guard.gates.publishing import publish
+        from trajectory_guard.otel.publishing import publish
 
         board.publisher = lambda verdict: publish(verdict, board, redact=board.config.redact)
 

@@ -338,7 +338,7 @@ async def test_a_collector_that_does_not_answer_costs_one_timeout() -> None:
 
 async def test_a_nudge_given_in_process_is_not_given_again(collector: Collector) -> None:
     """The collector sees the same spans later and asks for the same nudge."""
-    from trajectory_guard.board.entries import Flag
+    from trajectory_guard.board.flags import Flag
     from trajectory_guard.core.policy import Level
     from trajectory_guard.gates.gate import Gate
 

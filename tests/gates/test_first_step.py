@@ -11,7 +11,7 @@ from trajectory_guard import apply_guard, telemetry
 from trajectory_guard.core.content.masking import result_hash
 from trajectory_guard.core.fingerprints import args_hash, id_symbol
 from trajectory_guard.core.steps import SUCCESS, StepRecord
-from trajectory_guard.gates.publishing import publish
+from trajectory_guard.otel.publishing import publish
 
 
 def first_steps(exporter: InMemorySpanExporter) -> set[object]:

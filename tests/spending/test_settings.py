@@ -80,7 +80,7 @@ def test_without_configuration_nothing_of_it_is_loaded() -> None:
     printed = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     ).stdout
-    assert printed.strip() == "['trajectory_guard.config.spending']"
+    assert printed.strip() == "[]"
 
 
 @pytest.mark.parametrize(("mode", "level"), [("enforce", "blocked"), ("nudge", "aggressive"), ("observe", "normal")])

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from trajectory_guard.config.keys import Mode
+from trajectory_guard.config.choices import Mode
 from trajectory_guard.spending.answers import plain_status
 from trajectory_guard.spending.spending import Spending
 from trajectory_guard.spending.stores import LedgerError

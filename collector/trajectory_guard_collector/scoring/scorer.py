@@ -20,11 +20,11 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, SpanFlags
 
 from trajectory_guard import __version__, telemetry
+from trajectory_guard.board.configured_spending import spending_of
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.langfuse_tags import with_tags
-from trajectory_guard.spending.configured import spending_of
 from trajectory_guard.spending.prices import PriceTable
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.cooperative import at_once

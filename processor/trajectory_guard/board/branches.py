@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
-from trajectory_guard.board.entries import MAX_READ, BegunAnew, Entry, GateRun, ReadCall
+from trajectory_guard.board.entries import MAX_READ, BegunAnew, Entry, ReadCall
 from trajectory_guard.board.entry_table import EntryTable
+from trajectory_guard.board.flags import GateRun
 from trajectory_guard.board.quality import clear_flags
 from trajectory_guard.core.calls import call_key
 from trajectory_guard.core.steps import Evidence, StepRecord

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from trajectory_guard.board.between import Given, stronger
+from trajectory_guard.board.flags import GateRun
+from trajectory_guard.board.given import Given
 from trajectory_guard.board.resting import RestingState
 from trajectory_guard.core.calls import RECENT_CALLS, CallRecord, call_key, has_recovered, reporting, without_id
 from trajectory_guard.core.engine import Verdict
@@ -13,14 +14,12 @@ from trajectory_guard.core.history import WIDTH, Ring
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED, StepRecord
-from trajectory_guard.core.tracking.scope import ASKED, are_siblings, instance_in, label_of, run_label
+from trajectory_guard.core.tracking.scope import ASKED, are_siblings, instance_in, run_label
 from trajectory_guard.core.tracking.tables import BoundedTable
 
 if TYPE_CHECKING:
-    from trajectory_guard.config.keys import Mode
     from trajectory_guard.core.cursor.cursor import Cursor
     from trajectory_guard.core.quality import TrajectoryQuality
-    from trajectory_guard.spending.spending import BudgetStatus
 
 _CALL_IDS: Final = 32
 _SPAN_CALL_IDS: Final = 128
@@ -28,39 +27,10 @@ _CALL_RUNS: Final = 64
 _MAX_ROOM: Final = 1_024
 """Calls whose ids are remembered per trajectory, however many a model turn has."""
 _MAX_AWAITING: Final = 32
+_MAX_TOOLS: Final = 64
 MAX_INSTANCES: Final = 32
 _NO_LABEL: Final = ("",)
-_HIGHEST: Final = {"enforce": Level.STOP, "nudge": Level.NUDGE, "observe": Level.OBSERVE}
 MAX_READ: Final = 32
-
-
-class Flag(NamedTuple):
-    """The flag of a trajectory, as a gate reads it.
-
-    Fields:
-        level: the strongest intervention that became due since a gate last took the flag.
-        verdict: the verdict behind it, None without a finding.
-        score, nudges, steps: current score, nudges due so far, steps taken.
-        remote: the flag comes from a collector, which counts the steps of all processes.
-        budget: the budgets that concern the trajectory; None if none is configured, or the ledger cannot be read.
-        by_hand: the flag that a person raised, if it is one.
-    """
-
-    level: Level
-    verdict: Verdict | None
-    score: float
-    nudges: int
-    steps: int
-    remote: bool = False
-    budget: BudgetStatus | None = None
-    by_hand: HandFlag | None = None
-
-    def within(self, mode: Mode) -> Flag:
-        """The flag as ``mode`` lets a caller act on it: nudges and stops, nudges only, or nothing."""
-        budget = self.budget.within(mode) if self.budget is not None else None
-        if self.level.rank <= _HIGHEST[mode].rank:
-            return self._replace(budget=budget)
-        return self._replace(level=Level.OBSERVE, verdict=None, by_hand=None, budget=budget)
 
 
 class RunFlag:
@@ -102,16 +72,10 @@ class RunFlag:
             self.nudge = verdict if verdict.nudge is not None else None
 
 
-class GateRun(NamedTuple):
-    """The run that a gate follows: agent instance (checkpoint namespace) and user turn, as in ``StepRecord``."""
-
-    instance: str
-    turn: str | None
-
-    @property
-    def label(self) -> str:
-        """Label of the run."""
-        return label_of(self.instance, self.turn)
+def stronger(own: RunFlag, between: RunFlag) -> RunFlag:
+    """The flag of a run, unless that of the loop between agents is of a higher level."""
+    one, other = own.pending, between.pending
+    return own if other is None or (one is not None and one.level.rank >= other.level.rank) else between
 
 
 class ReadCall(NamedTuple):
@@ -437,9 +401,15 @@ class Entry(RestingState):
             self.calls.forget(key)
         return True
 
-    def note_read(self, call: ReadCall) -> None:
-        """Remember a call that a gate has read."""
-        self.read_calls = (*self.read_calls[1 - max(MAX_READ, self.room) :], call)
+    def note_message(self, step: StepRecord, key: bytes) -> None:
+        """Record a call that a gate has read from the messages. ``key``: that of its call id, or of its step id."""
+        self.message_steps.append(call_key(step.step_id))
+        self.message_calls.append(key)
+        if not step.run:
+            call = ReadCall(step.turn, step.step_id, step.call_id)
+            self.read_calls = (*self.read_calls[1 - max(MAX_READ, self.room) :], call)
+        if len(self.message_tools) < _MAX_TOOLS:
+            self.message_tools |= {step.tool_name.casefold()}
 
     def forget_read(self, call: ReadCall) -> None:
         """Forget that a gate has read a call: it lies in a branch, or an execution, that was left."""

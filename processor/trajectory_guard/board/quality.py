@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from trajectory_guard import telemetry
 from trajectory_guard.board.by_hand import HandFlags
-from trajectory_guard.board.entries import Entry, Flag
+from trajectory_guard.board.entries import Entry
+from trajectory_guard.board.flags import Flag
 from trajectory_guard.callbacks import Intervention, notify
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.detectors.reported import QUALITY_DROP, QUALITY_RUN, TYPE_QUALITY

@@ -4,12 +4,12 @@ Each class is a subclass of the one above it::
 
     EntryTable      entry_table.py    entries by id, bounds, locks, aliases; the pending flag of a run
     HandFlags       by_hand.py        flags that a person raises and clears
-    QualityScores   board/quality.py  scores of answers, and their findings
+    QualityScores   quality.py        scores of answers, and their findings
     FlagBoard       this module       evaluates steps, counts, ends runs, saves
-    SharedBoard     runtime.py        that of the process, whose configuration may change
+    SharedBoard     ../runtime.py     that of the process, whose configuration may change
 
-Two parts stand beside it and use its entries: ``branches`` (``branches.py``), the user turns and the checkpoints to go
-back to, and ``cursors`` (``board/cursors.py``), the record of what was asked, done and returned.
+Beside it stand ``branches``, the user turns and the checkpoints to go back to, and ``cursors``, the record of what was
+asked, done and returned.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trajectory_guard.board.between import flag_for_gate
 from trajectory_guard.board.branches import Branches
+from trajectory_guard.board.configured_spending import spending_of
 from trajectory_guard.board.cursors import Cursors
-from trajectory_guard.board.entries import Entry, Flag, GateRun, ReadCall
+from trajectory_guard.board.entries import Entry
+from trajectory_guard.board.flags import Flag, GateRun
 from trajectory_guard.board.joining import absorb, apart, as_reported, begin_again, take_place
 from trajectory_guard.board.quality import QualityScores, clear_flags
 from trajectory_guard.board.recoveries import MAX_WAITING, publish
@@ -35,14 +37,12 @@ from trajectory_guard.core.steps import INTERRUPTED, Evidence, StepRecord
 from trajectory_guard.core.tracking.model_calls import IN_MESSAGES
 from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, may_go_on, run_label
 from trajectory_guard.process.locks import RetiredError, looks_again
-from trajectory_guard.spending.configured import spending_of
 from trajectory_guard.spending.prices import PriceTable
 
 if TYPE_CHECKING:
     from trajectory_guard.core.cursor.cursor import Cursor
     from trajectory_guard.integrations.langfuse.reporter import LangfuseReporter
 
-_MAX_TOOLS: Final = 64
 _MAX_REPLAY: Final = 16
 
 
@@ -131,12 +131,7 @@ class FlagBoard(QualityScores):
         key = call_key(step.call_id or step.step_id)
         run = GateRun(step.run or "", step.turn)
         with entry.lock:
-            entry.message_steps.append(call_key(step.step_id))
-            entry.message_calls.append(key)
-            if not step.run:
-                entry.note_read(ReadCall(step.turn, step.step_id, step.call_id))
-            if len(entry.message_tools) < _MAX_TOOLS:
-                entry.message_tools |= {step.tool_name.casefold()}
+            entry.note_message(step, key)
             label = run_label(step, entry.state.turns)
             reported_by = entry.take_reported(step, key, label)
             entry.mark_gated(label, stoppable)

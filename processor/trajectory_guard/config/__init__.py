@@ -7,10 +7,7 @@ from trajectory_guard.config.guard_config import (
     SECTION_OF,
     SECTIONS,
     TRUE,
-    ConfigError,
     GuardConfig,
-    Mistake,
-    ToolPolicy,
     check_config,
     decoded,
     differences,
@@ -18,6 +15,8 @@ from trajectory_guard.config.guard_config import (
     unclear_switch,
     unknown_variables,
 )
+from trajectory_guard.config.messages import ConfigError, Mistake
+from trajectory_guard.config.tool_policy import ToolPolicy
 
 __all__ = [
     "ENV_PREFIX",

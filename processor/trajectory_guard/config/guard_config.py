@@ -15,12 +15,18 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 
 from trajectory_guard.config.cursor import CURSOR_KEYS, CursorSettings
 from trajectory_guard.config.file import decode_file
-from trajectory_guard.config.messages import UNKNOWN_KEY, in_variables, unknown_key, wrong_type
-from trajectory_guard.config.messages import ConfigError as ConfigError
-from trajectory_guard.config.messages import Mistake as Mistake
-from trajectory_guard.config.part import Numbers, PartModel, mistakes_of
+from trajectory_guard.config.messages import (
+    UNKNOWN_KEY,
+    ConfigError,
+    Mistake,
+    in_variables,
+    unknown_key,
+    wrong_type,
+)
+from trajectory_guard.config.part import Numbers, mistakes_of
 from trajectory_guard.config.spending import BudgetSettings, ModelPrice
 from trajectory_guard.config.templates import template_mistake
+from trajectory_guard.config.tool_policy import ToolPolicy
 from trajectory_guard.config.values import BaseUrl, Number, OptionalPath, ReadOnlyDict, Secret, Token, without_userinfo
 from trajectory_guard.core.detectors import weights as default_weights
 from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings, check_weights
@@ -30,7 +36,8 @@ from trajectory_guard.quality.settings import QualityKeys
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from trajectory_guard.config.keys import GuardKeys, Mode
+    from trajectory_guard.config.choices import Mode
+    from trajectory_guard.config.keys import GuardKeys
 else:
     Mode = str  # validated by the pattern, which gives the messages
 
@@ -68,22 +75,6 @@ _WRAPPERS: Final = ("guard", "tool", "trajectory_guard", "trajectory-guard")
 _AT_THE_TOP: Final = " (this file has the guard's keys at its top, or in sections such as 'policy')"
 _OF_A_FILE: Final = "; GuardConfig.from_file(path) reads a file"
 _ENGINE: Final = EngineSettings()
-_TOOL: Final = ToolSettings()
-
-
-class ToolPolicy(PartModel):
-    """Declared properties of one tool beyond its spans. All are optional."""
-
-    poll: bool = _TOOL.poll
-    """Asking again is the tool's purpose: repeats are waiting. They are nudged late and never lead to a stop."""
-    never_stop: bool = _TOOL.never_stop
-    """Findings at this tool never lead to a stop, whatever they are."""
-    idempotent: bool = _TOOL.idempotent
-    """A read: the second equal answer is already certain to be a repeat."""
-    ignore: bool = _TOOL.ignore
-    """Calls of this tool are neither evaluated nor remembered."""
-    weight: float = Field(default=_TOOL.weight, ge=0.0, le=10.0)
-    """Factor on the confidence of findings at this tool, capped at 1 after multiplication."""
 
 
 class GuardConfig(CursorSettings, QualityKeys, Numbers):

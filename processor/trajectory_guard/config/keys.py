@@ -6,18 +6,15 @@ Validation turns these into the values of the fields. ``tests/test_types.py`` co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from trajectory_guard.config.choices import Mode, Per, Scope
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
 
-    from trajectory_guard.config import ToolPolicy
     from trajectory_guard.config.spending import BudgetSettings, ModelPrice
-
-Mode = Literal["enforce", "nudge", "observe"]
-
-Scope = Literal["trajectory", "agent", "service", "day"]
-Per = Literal["total", "day"]
+    from trajectory_guard.config.tool_policy import ToolPolicy
 
 
 class ToolKeys(TypedDict, total=False):

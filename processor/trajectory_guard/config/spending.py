@@ -11,7 +11,7 @@ from trajectory_guard.spending.budget import TOKENS, USD, Budget
 from trajectory_guard.spending.ledger import AGENT, MICRO, SERVICE, Rate
 
 if TYPE_CHECKING:
-    from trajectory_guard.config.keys import Per, Scope
+    from trajectory_guard.config.choices import Per, Scope
 else:
     Per = Scope = str  # validated by the patterns, which give the messages
 

@@ -28,7 +28,7 @@ except ImportError as error:  # pragma: no cover - exercised in a subprocess by 
 from trajectory_guard import telemetry
 from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.config.keys import Mode
+from trajectory_guard.config.choices import Mode
 from trajectory_guard.core.text import nearest
 from trajectory_guard.gates.agent_node import GuardedNode, way_back
 from trajectory_guard.gates.gate import Gate

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from opentelemetry import trace
 
 from trajectory_guard.board.between import is_between
-from trajectory_guard.board.entries import Flag, GateRun
+from trajectory_guard.board.flags import Flag, GateRun
 from trajectory_guard.board.quality import is_advice, text_given
 from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.callbacks import Intervention, notify, text_of
@@ -50,12 +50,12 @@ from trajectory_guard.gates.messages import (
     was_nudged,
     with_marks,
 )
-from trajectory_guard.gates.publishing import publish, publish_by_hand
 from trajectory_guard.gates.quality import read_quality, request_in, with_advice
 from trajectory_guard.gates.remote import CollectorReply, RemoteFlags, Use, caller_of
 from trajectory_guard.gates.said import Answers, newest_said, said_again
 from trajectory_guard.gates.status import NOTHING, Delivery, payload_of, scratchpad_entry, status_after
 from trajectory_guard.otel.metrics import register_globally
+from trajectory_guard.otel.publishing import publish, publish_by_hand
 from trajectory_guard.process.containment import contain
 from trajectory_guard.runtime import board_for, follow
 from trajectory_guard.spending.answers import stricter

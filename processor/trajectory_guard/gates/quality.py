@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from trajectory_guard.board.entries import Flag
+from trajectory_guard.board.flags import Flag
 from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.core.calls import call_key
 from trajectory_guard.core.policy import Level

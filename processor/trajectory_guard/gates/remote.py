@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from opentelemetry import trace
 
 from trajectory_guard import telemetry
-from trajectory_guard.board.entries import Flag
+from trajectory_guard.board.flags import Flag
 from trajectory_guard.board.store import FlagBoard
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.detectors import DetectionResult

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from typing_extensions import TypedDict  # pydantic, asked for a graph's schema, takes no other before Python 3.12
 
-from trajectory_guard.board.entries import Flag
+from trajectory_guard.board.flags import Flag
 from trajectory_guard.board.quality import is_advice
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.explain.interventions import args_excerpt, recommendation, stop_payload

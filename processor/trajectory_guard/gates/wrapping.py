@@ -25,8 +25,8 @@ from trajectory_guard.core.explain.certificates import Certificate
 from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.tracking.tables import BoundedTable
-from trajectory_guard.gates.publishing import publish
 from trajectory_guard.otel.metrics import register_globally
+from trajectory_guard.otel.publishing import publish
 from trajectory_guard.process.containment import contain
 from trajectory_guard.process.forking import now_and_after_fork
 from trajectory_guard.process.locks import OwnedLock

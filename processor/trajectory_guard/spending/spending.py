@@ -40,7 +40,7 @@ from trajectory_guard.spending.prices import PriceTable
 from trajectory_guard.spending.stores import LedgerError, SpendingStore
 
 if TYPE_CHECKING:
-    from trajectory_guard.config.keys import Mode
+    from trajectory_guard.config.choices import Mode
 
 MAX_WAITING: Final = 1_000
 MAX_NAMED: Final = 20

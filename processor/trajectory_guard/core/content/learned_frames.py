@@ -196,7 +196,7 @@ def without_learned_frame(
 def _tells(slots: Slots, frame: Frame) -> bool:
     """Whether what moves at one end of the answers belongs to the exchange: an id, a duration, a number and a clock.
 
-    A figure that does nothing but move evenly may count what is done (``core.call_counters``).
+    A figure that does nothing but move evenly may count what is done (``call_counters``).
     """
     kinds = {slot.kind for slot in slots}
     return ID in kinds or (frame.of_several_tools and (LASTED in kinds or {COUNT, NOISE} <= kinds))
