@@ -122,3 +122,28 @@ def test_an_id_of_the_request_asks_for_nothing_else(key: str, answer: str) -> No
     dice = random.Random(6)
     found = levels(record("search", {"q": "refund", key: f"{dice.getrandbits(128):032x}"}, answer) for _ in range(12))
     assert Level.STOP in found
+
+
+def flip_flop(rounds: int) -> Iterator[StepRecord]:
+    """Two edits that undo each other, and a test run behind each whose duration differs."""
+    dice = random.Random(7)
+    for at in range(rounds):
+        old, new = ("x", "y") if at % 2 else ("y", "x")
+        yield record("edit_file", {"path": "a.py", "old": old, "new": new}, "edited")
+        error = ("TypeError: unsupported operand", "NameError: name 'foo' is not defined")[at % 2]
+        yield record("run_tests", {}, f"{error}\n1 failed in {dice.random():.2f}s")
+
+
+def shuffled_rows(rounds: int) -> Iterator[StepRecord]:
+    """Known rows of a table in ever other orders, each time by another query."""
+    dice = random.Random(7)
+    for at in range(rounds):
+        rows = "\n".join(f"{one},n{one}" for one in dice.sample(range(5), 5))
+        yield record("run_sql", {"q": f"SELECT * FROM t ORDER BY random() LIMIT {10 + at}"}, f"id,name\n{rows}")
+
+
+@pytest.mark.parametrize("steps", [flip_flop(400), shuffled_rows(800)], ids=["flip-flop", "shuffled rows"])
+def test_nudges_that_lie_ever_further_apart_end_in_a_stop_if_nothing_new_came_between(
+    steps: Iterable[StepRecord],
+) -> None:
+    assert Level.STOP in levels(steps)

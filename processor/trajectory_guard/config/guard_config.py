@@ -105,7 +105,8 @@ class GuardConfig(CursorSettings, QualityKeys, Numbers):
     """Least number of unproductive steps between two nudges, and before a stop, where the evidence is likely."""
     max_nudges: int | None = Field(default=_ENGINE.max_nudges, ge=2, le=1000)
     """Nudges within 192 steps, the first of them at least 64 steps ago, after which a further one is a stop, whatever
-    the rules and whatever the agent did between them; None: no number of them. Waits do not count."""
+    the rules and whatever the agent did between them; or as many, however far apart, without progress between them.
+    None: no number of them. Waits do not count."""
     max_polls: int | None = Field(default=_ENGINE.max_polls, ge=2)
     """Repeats of a waiting call at which a stop may become due; by default waiting is never stopped."""
     max_wait_s: float | None = Field(default=_ENGINE.max_wait_s, gt=0.0)

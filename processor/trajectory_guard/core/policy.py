@@ -11,7 +11,8 @@ pure functions of their arguments.
   ``max_wait_s`` is set.
 - *nudges in vain*: when a further nudge is due, and ``max_nudges`` were given in the newest ``VAIN_WITHIN`` steps, the
   first of them ``VAIN_FOR`` steps ago or more, the run is stopped instead, whatever the rules. Waits do not count. If
-  the finding leads to nudges only, because what was asked for may be something else, both numbers are doubled.
+  the finding leads to nudges only, because what was asked for may be something else, both numbers are doubled. Without
+  progress between them as many nudges are enough however far apart, and then one more.
 
 A step of progress resets the ladder, and not the count of nudges in vain: what an agent tries between them is progress.
 Where a loop goes on around such pieces of work, the next nudge is due after four times ``renudge`` further findings.
@@ -264,7 +265,12 @@ def decide(
     ladder_values = {**_ladder_values(ladder, certainty, count, now), "towards_stop": towards_stop}
     if in_vain:
         given = [one for one in ladder.given_at if one > at - patience * VAIN_WITHIN]
-        if _is_vain(len(given) // patience, at - given[0] if given else 0, settings):
+        counted = len(given) // patience
+        # without progress between them they lie ever further apart, and never as many within that many steps
+        in_a_row = min(ladder.nudges, len(ladder.given_at)) + 1 - patience
+        if counted < in_a_row:
+            counted, given = in_a_row, list(ladder.given_at)
+        if _is_vain(counted, at - given[0] if given else 0, settings):
             ladder.stopped = True
             ladder_values |= {"given": len(given), "given_for": at - given[0]}
             return Decision(Level.STOP, stop_due=True, opened=opened, ladder_values=ladder_values)

@@ -19,8 +19,8 @@ from trajectory_guard.core.laps import KNOWN_FROM, Walk
 from trajectory_guard.core.observation import Observation, SameResultRun
 from trajectory_guard.core.plain import from_text, to_text
 from trajectory_guard.core.policy import Ladder, RunScore
-from trajectory_guard.core.steps import SUCCESS, StepRecord
-from trajectory_guard.core.tools import enters_text, is_path, is_waiting, moves_cursor
+from trajectory_guard.core.steps import EMPTY, SUCCESS, StepRecord
+from trajectory_guard.core.tools import enters_text, is_path, is_waiting, moves_cursor, scrolls
 
 MAX_AGENTS: Final = 8
 NO_FAILURE: Final = -1
@@ -240,9 +240,10 @@ class Run:
             seen.progress = False
         if walk.is_lap:
             seen.lap, seen.lapped = walk.lag, walk.verified
-        if seen.step.args and not seen.differs and self.last_moved < 0 > self.last_changed:
+        step, stays = seen.step, self.last_moved < 0 > self.last_changed and not seen.differs
+        if step.args and stays and not scrolls(step.tool_name, step.args):
             self.last_shown = seen.index  # as mostly
-        elif seen.outcome == SUCCESS:
+        elif seen.outcome in (SUCCESS, EMPTY):
             self._note_move(seen, previous)
 
     def _note_move(self, seen: Observation, previous: int) -> None:
@@ -250,12 +251,13 @@ class Run:
 
         A robot advances from shelf to shelf, a guard turns from camera to camera: each lap is equal to the one before,
         and none is made in vain. So is a key that is pressed again while the display moves on. A call that names what
-        it asks for, or a whole page as its result, says which place it is: there it counts whether that comes again.
+        it asks for and finds it, or a whole page as its result, says which place it is: there it counts whether that
+        comes again. A look for something by its name that finds nothing does not.
         """
         step, acts = seen.step, only_says_done(seen)
-        if acts and step.args == {}:
+        if acts and (step.args == {} or scrolls(step.tool_name, step.args)):
             self.last_moved = seen.index
-        elif not acts and (step.args or not is_short(step.result or "")):
+        elif not acts and seen.outcome != EMPTY and (step.args or not is_short(step.result or "")):
             self.last_shown = seen.index
         if seen.differs:
             self.last_changed = seen.index

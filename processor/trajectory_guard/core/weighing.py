@@ -10,6 +10,7 @@ from trajectory_guard.core.content.envelope import may_change
 from trajectory_guard.core.content.masking import shares_done
 from trajectory_guard.core.content.outcome import names_error
 from trajectory_guard.core.content.pending import has_ended_badly, is_pending
+from trajectory_guard.core.content.restatement import says_done, told_in
 from trajectory_guard.core.content.result_text import (
     carries_content,
     is_acknowledgement,
@@ -183,6 +184,16 @@ def _is_report(seen: Observation, text: str) -> bool:
     return moves_cursor(tool, args) or not (points_at_view(tool) or carries_content(args))
 
 
+def _may_say_done(seen: Observation, text: str, said: str) -> bool:
+    """Whether an action's answer may only say that it was done. ``said``: the text in its fields."""
+    if seen.in_a_row or seen.varies:
+        return is_remark(said) or _is_report(seen, said)
+    return not seen.step.args and says_done(text)  # in turns with others: pick, place, pick, place
+
+
+_GOES_ON: Final = re.compile(r'"has_?(?:more|next)(?:_?page)?"\s{0,4}:\s{0,4}true', re.IGNORECASE)
+
+
 def _is_lap_with_wait(run: Run, seen: Observation) -> bool:
     """Whether a look at something was made since the last equal step, or was that step, before another long pause."""
     before = seen.repeated_at[-2]
@@ -344,7 +355,10 @@ def _of_answer(seen: Observation, text: str, pause_s: float, *, paced: bool, sta
         return Certainty.ACKNOWLEDGED  # a pause before each look may be a wait for a change
     if made_more or (seen.noisy and measures(text)):
         return Certainty.ACKNOWLEDGED  # it may be repeated on purpose: for a mean, or for several of a kind
-    if (seen.in_a_row or seen.varies) and not is_lookup(step.tool_name) and (is_remark(text) or _is_report(seen, text)):
+    said = told_in(text)
+    if said is not text and _GOES_ON.search(text) is not None:
+        return Certainty.ACKNOWLEDGED  # the tool keeps the place: another page, or batch, may be told in the same words
+    if not is_lookup(step.tool_name) and _may_say_done(seen, text, said):
         return Certainty.ACKNOWLEDGED  # in whatever words and figures, it may say no more than that something was done
     if takes_next(step.tool_name) and not is_lookup(step.tool_name):
         return Certainty.ACKNOWLEDGED  # the next entry of a queue may equal the one before

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from trajectory_guard.core.content.result_text import MAX_FORM_CHARS, WORD, values_of
+from trajectory_guard.core.content.result_text import MAX_FORM_CHARS, WORD, confirms, may_acknowledge, values_of
+from trajectory_guard.core.fingerprints import object_in
 from trajectory_guard.core.text import text_of
 from trajectory_guard.core.tools import acts_on_view
 from trajectory_guard.core.wordlists import words
@@ -86,3 +87,31 @@ _CLICK_CHARS: Final = 80
 _OF_VIEWS: Final = "|[{"
 _PARTS_OF_NAME: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|[_.\-]")
 _NEGATIONS: Final = words("negations")
+
+
+def says_done(text: str) -> bool:
+    """Whether a sentence, or an object that confirms something in its fields, may say no more than that it was done.
+
+    >>> says_done('{"ok": true, "message": "Object was placed on the belt."}'), says_done('{"mode": "idle"}')
+    (True, False)
+    """
+    return (text[:1] != "{" or confirms(text)) and may_acknowledge(told_in(text))
+
+
+def told_in(text: str) -> str:
+    """The text and the figures in a flat object, as a line says them: an acknowledgement in fields; else ``text``.
+
+    >>> told_in('{"success": true, "message": "The map was zoomed in.", "items": 3}')
+    'The map was zoomed in. 3'
+    >>> told_in('{"rows": [{"a": 1}, {"a": 2}]}')
+    '{"rows": [{"a": 1}, {"a": 2}]}'
+    """
+    if text[:1] != "{" or len(text) > _MAX_TOLD_CHARS:
+        return text
+    values = object_in(text).values()
+    if not values or any(isinstance(value, (dict, list)) and value for value in values):
+        return text
+    return " ".join([str(value) for value in values if value and value is not True])
+
+
+_MAX_TOLD_CHARS: Final = 400

@@ -6,8 +6,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
-from trajectory_guard.core.content.restatement import names_click, restates
-from trajectory_guard.core.content.result_text import carries_content, is_acknowledgement, width
+from trajectory_guard.core.content.restatement import names_click, restates, says_done
+from trajectory_guard.core.content.result_text import (
+    carries_content,
+    is_acknowledgement,
+    width,
+)
 from trajectory_guard.core.detectors.base import TYPE_II, UNPRODUCTIVE, DetectionResult, Detector, DetectorSettings
 from trajectory_guard.core.detectors.open_pairs import OPEN, Answer, doubt_of, overlap, same_names, share_content
 from trajectory_guard.core.fingerprints import text_digest
@@ -143,6 +147,8 @@ def only_says_done(seen: Observation) -> bool:
     if not text:
         return not _looks(commands_in(seen.tool, step.args))
     if is_acknowledgement(text) and (text[:1] == "{" or text.count(" ") < _WORDS):
+        return True
+    if not step.args and says_done(text):
         return True
     return restates(text, step.tool_name, step.args)
 
