@@ -155,7 +155,7 @@ def exporter_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
         yield Mistake((name, key), f"not a key of the {kind} exporter")
     if kind != "debug":
         yield from _endpoint_mistakes(name, kind, exporter.endpoint)
-        yield from _tls_mistakes(name, exporter)
+        yield from _tls_mistakes(name, kind, exporter)
     for header, reason in header_mistakes(kind, exporter.headers):
         yield Mistake((name, "headers", header), reason)
     if not exporter.signals:
@@ -215,9 +215,11 @@ def _why_not_as_url(kind: str, endpoint: str) -> str | None:
     return f"expected a base URL: leave out {signal.path}, which is added" if signal is not None else None
 
 
-def _tls_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
+def _tls_mistakes(name: str, kind: str, exporter: Exporter) -> Iterator[Mistake]:
     """Places where the ``tls`` section contradicts the endpoint, or itself."""
-    tls, endpoint = exporter.tls, (exporter.endpoint or "https://").lower()
+    # An endpoint that is set and yet None has a reference that was not resolved: nobody knows what it contradicts.
+    default = "https://" if kind == "langfuse" and "endpoint" not in exporter.model_fields_set else ""
+    tls, endpoint = exporter.tls, (exporter.endpoint or default).lower()
     if endpoint.startswith("https://") and tls.insecure:
         yield Mistake((name, "tls", "insecure"), "contradicts the endpoint: https:// is TLS", True)
     plain = "the endpoint's http://" if endpoint.startswith("http://") else "insecure: true" if tls.insecure else None
