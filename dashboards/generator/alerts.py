@@ -250,8 +250,9 @@ def _about_delivery() -> list[Alert]:
             "good: their senders drop what they have, and nobody watches their agents.",
             "It says with which answer. The senders' logs name the reason.",
             "401 or UNAUTHENTICATED: give the senders a token of receivers.otlp.auth, or the collector theirs. 413 "
-            "or too_large_or_cut_off: let them send smaller batches, or raise the limits of size. 400, 405, 415 or "
-            "INVALID_ARGUMENT: what they send is not OTLP.",
+            "or too_large_or_cut_off: let them send smaller batches, or raise the limits of size. 404: their URL has "
+            "another path than /v1/traces; the collector's log names it. 400, 405, 415 or INVALID_ARGUMENT: what they "
+            "send is not OTLP.",
             COLLECTOR_UID, "Requests by answer", _INSTANCE,
         ),
         Alert(

@@ -11,7 +11,7 @@ _BY_OUTPUT: Final = ("instance", "exporter")
 _SIGNALS: Final = ("spans", "metric_points", "log_records")
 _REFUSALS: Final = "RESOURCE_EXHAUSTED|UNAVAILABLE|429|503"
 """Answers after which a sender tries again."""
-_REJECTIONS: Final = "INVALID_ARGUMENT|UNAUTHENTICATED|too_large_or_cut_off|400|401|405|413|415"
+_REJECTIONS: Final = "INVALID_ARGUMENT|UNAUTHENTICATED|too_large_or_cut_off|400|401|404|405|413|415"
 """Answers after which a sender drops its data."""
 NOT_WAITING: Final = 'trajectory_guard_loop_certainty!="waiting"'
 """Polling and retries after passing failures get advice, and are no fault: no alert counts them."""

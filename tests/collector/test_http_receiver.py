@@ -232,6 +232,42 @@ async def test_paths_that_are_not_there_are_reported_in_the_encoding_of_the_requ
         assert len((await post(running, path="/" + "x" * 9_000)).content) < 300
 
 
+async def test_what_is_posted_to_unknown_paths_is_counted_once_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An exporter whose URL lacks /v1/traces loses every batch, and only its own log would say so."""
+    async with http_server() as running, client() as opened:
+        assert (await opened.get(running.url("/"))).status_code == 404, "a probe"
+        paths = ["/", *(f"/{n}" for n in range(20)), "/v1/traces/", "/v1/traces/v1/traces"]
+        for path in paths:
+            assert (await post(running, path=path)).status_code == 404
+        found = [
+            one for family in running.metrics.registry.collect() for one in family.samples if "_requests" in one.name
+        ]
+        counted = {(one.labels["transport"], one.labels["status"]): one.value for one in found if one.value}
+        assert counted == {("http", "404"): len(paths)}
+        [line] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert "POST '/' is answered 404" in line
+        assert "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT with /v1/traces" in line
+
+
+@pytest.mark.parametrize("path", ["/%1b[2J%0a%e2%80%ae", "/" + "x" * 9_000])
+async def test_a_path_in_the_log_is_short_and_can_be_printed(path: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with http_server() as running:
+        assert (await post(running, path=path)).status_code == 404
+        [line] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert "POST '/" in line
+        assert line.isprintable()
+        assert len(line) < 400
+
+
+@pytest.mark.parametrize("path", ["/", "/v1/traces"])
+async def test_a_sender_without_the_token_is_counted_at_any_path(path: str) -> None:
+    async with http_server(auth=TOKEN) as running:
+        assert (await post(running, path=path)).status_code == 401
+        assert running.total("otelcol_receiver_requests_total", transport="http", status="401") == 1
+
+
 # --- JSON ------------------------------------------------------------------------------------------------------------
 
 

@@ -36,7 +36,8 @@ _REJECTED: Final = {
 }
 _OTHERWISE: Final = (Code.UNAVAILABLE, 503)
 _RETRY_AFTER_S: Final = 1.0
-_ENDPOINTS: Final = ", ".join(signal.path for signal in Signal)
+ENDPOINTS: Final = ", ".join(signal.path for signal in Signal)
+"""Paths at which data is taken."""
 _SHOWN: Final = 100
 """Characters of a path in a message."""
 
@@ -182,10 +183,14 @@ def refused(refusal: RefusedError, encoding: Encoding) -> Response:
     return response
 
 
+def shown_path(request: Request) -> str:
+    """The path of a request in quotes: its beginning, what cannot be printed escaped."""
+    return repr(request.url.path[:_SHOWN])
+
+
 async def no_endpoint(request: Request, error: Exception) -> Response:
     """OTLP reply to a request for an unknown path."""
-    path = request.url.path[:_SHOWN]
-    refusal = NoEndpointError(f"nothing at {path!r}; data is taken at {_ENDPOINTS}")
+    refusal = NoEndpointError(f"nothing at {shown_path(request)}; data is taken at {ENDPOINTS}")
     return refused(refusal, error_encoding(request.headers.get("content-type", "")))
 
 
@@ -193,7 +198,7 @@ async def no_method(request: Request, error: Exception) -> Response:
     """OTLP reply to a request with a method that its path does not have."""
     headers = (error.headers if isinstance(error, HTTPException) else None) or {}
     allowed = headers.get("Allow", "")
-    refusal = NoMethodError(f"{request.url.path[:_SHOWN]!r} takes {allowed}, not {request.method}")
+    refusal = NoMethodError(f"{shown_path(request)} takes {allowed}, not {request.method}")
     response = refused(refusal, error_encoding(request.headers.get("content-type", "")))
     response.headers["allow"] = allowed
     return response

@@ -27,6 +27,7 @@ from trajectory_guard_collector.gateway.receivers.http_limits import BoundedServ
 from trajectory_guard_collector.gateway.receivers.request_handler import RequestHandler, count_request
 from trajectory_guard_collector.gateway.receivers.tls import Certificates
 from trajectory_guard_collector.otlp.replies import (
+    ENDPOINTS,
     JSON,
     Encoding,
     encoding_of,
@@ -35,6 +36,7 @@ from trajectory_guard_collector.otlp.replies import (
     no_method,
     refused,
     reply,
+    shown_path,
 )
 from trajectory_guard_collector.otlp.signals import Signal
 from trajectory_guard_collector.telemetry.metrics import Metrics
@@ -77,7 +79,7 @@ class HttpServer:
         app = Starlette(
             routes=routes,
             middleware=[*_cors(config.cors), *wrappers],
-            exception_handlers={404: no_endpoint, 405: no_method},
+            exception_handlers={404: self._no_endpoint, 405: no_method},
         )
         app.router.redirect_slashes = False  # exporters do not follow redirects; an error names the path
         self._server = BoundedServer(
@@ -98,6 +100,18 @@ class HttpServer:
                 why,
                 f"{_KEY}.max_connections: {most} are open; one was closed for a new one, or refused",
             )
+
+    async def _no_endpoint(self, request: Request, error: Exception) -> Response:
+        """Answer, and say so in the log too: the sender drops the data, and its own log is seldom read."""
+        if request.method == "POST":
+            self._throttled.log(
+                logging.WARNING,
+                "no_endpoint",
+                f"http: POST {shown_path(request)} is answered 404, and senders drop the data: it is taken at"
+                f" {ENDPOINTS} (OTEL_EXPORTER_OTLP_ENDPOINT is the URL without, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT with"
+                " /v1/traces)",
+            )
+        return await no_endpoint(request, error)
 
     async def start(self) -> int:
         """Listen; the port.
@@ -204,7 +218,10 @@ def _cors(config: Cors) -> list[Middleware]:
 
 
 class CountRequests:
-    """Counts OTLP requests by the status they were answered with."""
+    """Counts OTLP requests by the status they were answered with, those to unknown paths too: exporters post to them.
+
+    Other methods at unknown paths are of probes and scanners, who have no data to lose.
+    """
 
     def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
         self._app = app
@@ -218,4 +235,5 @@ class CountRequests:
                 count_request(self._metrics, "http", str(message["status"]))
             await send(message)
 
-        await self._app(scope, receive, send_counted if scope["path"] in _PATHS else send)
+        counts = scope["path"] in _PATHS or scope["method"] == "POST"
+        await self._app(scope, receive, send_counted if counts else send)
