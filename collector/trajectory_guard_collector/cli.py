@@ -13,13 +13,17 @@ SERVING: Final = ("run",)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit status: 0 fine, 1 failed while running, 2 bad configuration or usage."""
+    """Run a command; returns the exit status: 0 fine, 1 failed while running, 2 bad configuration or usage.
+
+    Parameters:
+        argv: the arguments; without them, those of the process, which is then to exit with the status.
+    """
     arguments = sys.argv[1:] if argv is None else argv
 
     def program() -> int:
         from trajectory_guard_collector.commands import run
 
-        return run(arguments, serving=SERVING)
+        return run(arguments, serving=SERVING, exits=argv is None)
 
     return stoppable(program) if arguments and arguments[0] in SERVING else program()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from trajectory_guard_collector.command_line import Program, approve, print_config, refuse, remark
@@ -27,27 +28,30 @@ COMPONENTS: Final = {
 }
 
 
-def run(argv: Sequence[str], *, serving: Collection[str]) -> int:
+def run(argv: Sequence[str], *, serving: Collection[str], exits: bool = False) -> int:
     """Run a command; returns the exit status: 0 fine, 1 failed while running, 2 bad configuration or usage.
 
     Parameters:
         serving: names of the commands that serve.
+        exits: the process exits after the command.
     """
     program = Program(
         PROGRAM, "One OTLP service that scores the agents of many services and forwards all telemetry.",
         feature="the collector", extra="collector", example="queue.storage=/data",
     )  # fmt: skip
-    program.add("run", _run, "receive, score and forward; without a configuration: localhost, debug exporter")
+    program.add(
+        "run", partial(_run, exits), "receive, score and forward; without a configuration: localhost, debug exporter"
+    )
     program.add("validate", _validate, "check a configuration and the files it names; starts nothing")
     program.add("print-config", _print_config, "the effective configuration as YAML, secrets hidden")
     program.add("components", _components, "receivers and exporters there are", configured=False)
     return program.run(argv, serving)
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(exits: bool, options: argparse.Namespace) -> int:
     from trajectory_guard_collector.app.run import run as run_collector
 
-    return run_collector(_checked(options))
+    return run_collector(_checked(options), exits=exits)
 
 
 def _validate(options: argparse.Namespace) -> int:

@@ -49,6 +49,34 @@ logs.configure("info")
 sys.exit(asyncio.run(serve(Service())))
 """
 
+COMMAND = """
+import atexit, os, signal, sys
+from trajectory_guard_collector import cli
+from trajectory_guard_collector.app import service
+
+class Trajectory:
+    def __del__(self):
+        os.write(1, b"freed\\n")
+
+class Collector:
+    endpoints = {}
+    def __init__(self, *_):
+        self.trajectories = []
+    async def start(self, listens):
+        self.trajectories.append(Trajectory())
+        os.kill(os.getpid(), signal.SIGTERM)
+    async def stop(self):
+        os.write(1, b"stopped\\n")
+
+atexit.register(os.write, 1, b"at exit\\n")
+service.Collector = Collector
+embedded = "embedded" in sys.argv
+sys.argv[1:] = ["run"]
+status = cli.main(["run"] if embedded else None)
+os.write(1, b"%d\\n" % status)
+sys.exit(status)
+"""
+
 
 def command(*arguments: str, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -302,6 +330,18 @@ def test_a_signal_stops_it_gracefully(started: list[Process], number: signal.Sig
     assert process.process.wait(timeout=30) == 0
     assert process.process.stdout is not None
     assert process.process.stdout.read() == "stopping\n"
+
+
+@pytest.mark.parametrize(
+    "manner, said", [("command", ["stopped", "0", "at exit"]), ("embedded", ["stopped", "freed", "0", "at exit"])]
+)
+def test_the_command_does_not_free_its_trajectories_one_by_one_before_it_exits(manner: str, said: list[str]) -> None:
+    """That takes seconds for ten thousand. A program that only calls it has its memory back."""
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, manner], capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.splitlines()) == (0, said), done.stderr
 
 
 def test_a_signal_stops_it_while_it_restores_its_state(started: list[Process]) -> None:

@@ -53,8 +53,12 @@ class Service(Protocol):
         ...
 
 
-def run(config: CollectorConfig) -> int:
+def run(config: CollectorConfig, *, exits: bool = False) -> int:
     """Run a collector until SIGTERM or SIGINT; the exit status: 0 stopped gracefully, 1 could not start or work.
+
+    Parameters:
+        config: the configuration.
+        exits: the process exits afterwards, so that the memory of the collector need not be freed.
 
     Raises:
         ConfigError: no collector can be made of this configuration; names the key and the value.
@@ -83,7 +87,21 @@ def run(config: CollectorConfig) -> int:
     logs.log_uncaught()
     gc.collect()
     gc.freeze()  # 73,000 objects that stay: a full collection takes 37 ms for them alone, in which no span is answered
-    return _loop_runner()(serve(collector))
+    try:
+        return _loop_runner()(serve(collector))
+    finally:
+        if exits:
+            _never_free(collector)
+
+
+def _never_free(owner: object) -> None:
+    """Leave an object, with all that it holds, to the operating system.
+
+    To free the trajectories one by one takes the interpreter seconds, after everything has been written and closed.
+    """
+    cycle: list[object] = [owner]
+    cycle.append(cycle)  # only the garbage collector could free it,
+    gc.freeze()  # which no longer looks at what there is by now
 
 
 def _loop_runner() -> Callable[[Coroutine[Any, Any, int]], int]:
