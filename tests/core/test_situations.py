@@ -52,9 +52,7 @@ STOPPED = {
     "thirtyfourth": set[str](),
     "thirtyfifth": set[str](),
     "thirtysixth": {"rebase-fifteen-conflicts", "haggle-two-agents", "relay-burn-in", "archive-passwords-from-client"},
-    "thirtyseventh": {
-        "bisect-node-version-same-failure", "farm-game-harvest-rows",
-    },
+    "thirtyseventh": {"bisect-node-version-same-failure"},
     "thirtyeighth": {"e2e-browser-form-loop"},
     "thirtyninth": set[str](),
     "fortieth": {"undo-to-before-paste", "rabbit-cage-feeding", "kolejka-wnioskow-500plus"},
