@@ -32,7 +32,7 @@ WRONG: list[tuple[Callable[..., Any], str, Any]] = [
     *[(builder_gate, "refuse_pointless", one) for one in ("no", 0)],
     *[(middleware, "cheaper", one) for one in (3, 1.5, ["small"])],
     *[(middleware, "budget_text", one) for one in (3, ["no"])],
-    (middleware, "agent", 7),
+    (middleware, "agent_name", 7),
     *[(make, "config", {"mode": "nudge"}) for make in (middleware, builder_gate, node)],
     *[(make, "board", "the board") for make in (middleware, builder_gate, node)],
     *[(make, "state_of", "page") for make in (middleware, builder_gate, node)],
@@ -56,7 +56,7 @@ def test_refusal_rules_of_a_wrong_type_are_refused_by_name(name: str, value: Any
 def test_right_arguments_are_taken() -> None:
     model = agent_builder(works(1)).compile()
     for cheaper in (None, "openai:small", {"large": "small"}, lambda request: None, model):
-        taken = middleware(cheaper=cheaper, budget_text="No.", agent="a", refuse_pointless=RefusalRules(after=3))
+        taken = middleware(cheaper=cheaper, budget_text="No.", agent_name="a", refuse_pointless=RefusalRules(after=3))
         assert isinstance(taken, TrajectoryGuardMiddleware)
     assert builder_gate(refuse_pointless=True, state_of=lambda state: None).compile() is not None
     assert isinstance(budgets(text=lambda status: "No."), BudgetGate)

@@ -202,7 +202,7 @@ def test_a_budget_of_an_agent_holds_for_the_name_of_create_agent(run: Run) -> No
     board = board_with(0, budgets=[{"scope": "agent", "tokens": LIMIT}])
     spend(board, 1000, agent="writer")
     assert models_asked(run(agent_of(board, name="writer"))["messages"]) == ["-"]
-    assert models_asked(run(agent_of(board, agent="writer"))["messages"]) == ["-"]
+    assert models_asked(run(agent_of(board, agent_name="writer"))["messages"]) == ["-"]
     assert models_asked(run(agent_of(board, name="reader"))["messages"]) == ["large", "large"]
 
 

@@ -374,8 +374,8 @@ def test_a_gate_speaks_to_the_agents_of_its_graph(messages: list[BaseMessage], i
 def test_advice_reaches_the_agent_it_is_about() -> None:
     board = new_board(track_quality=True)
     for value in [0.9] * 10 + [0.1] * 5:
-        board.score("thread", value, agent="alice")
-        board.score("thread", 0.9, agent="bob")
+        board.score("thread", value, agent_name="alice")
+        board.score("thread", 0.9, agent_name="bob")
     heard: dict[str, int] = {}
 
     def sub_graph(name: str) -> Any:
@@ -407,7 +407,7 @@ def run_alone(sub: Any) -> Callable[[Any], Any]:
 def test_scores_of_an_unknown_agent_reach_the_only_gate() -> None:
     board = new_board(track_quality=True)
     for value in [0.9] * 10 + [0.1] * 5:
-        board.score("thread", value, agent="whoever spans name")
+        board.score("thread", value, agent_name="whoever spans name")
     assert len(advice(ask(graph(works_with([SURE] * 2), board)))) == 1
 
 
@@ -417,7 +417,7 @@ def test_the_only_gate_hears_of_agents_by_whatever_name_spans_know_them() -> Non
     one = graph(works_with([SURE] * 2), board)
     ask(one)
     for value in [0.9] * 10 + [0.1] * 5:
-        board.score("thread", value, agent="researcher")
+        board.score("thread", value, agent_name="researcher")
     assert len(advice(ask(one, "again"))) == 1
 
 

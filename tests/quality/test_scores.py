@@ -111,8 +111,13 @@ def test_a_recovery_is_counted_and_takes_back_advice_that_nobody_was_given() -> 
 def test_agents_and_names_are_kept_apart() -> None:
     one = board()
     for _ in range(20):
-        assert feed(one, [0.9], agent="alice") == feed(one, [0.2], agent="bob") == feed(one, [0.1], name="other") == []
-    (verdict,) = feed(one, [0.1] * 3, agent="alice")
+        assert (
+            feed(one, [0.9], agent_name="alice")
+            == feed(one, [0.2], agent_name="bob")
+            == feed(one, [0.1], name="other")
+            == []
+        )
+    (verdict,) = feed(one, [0.1] * 3, agent_name="alice")
     assert verdict.run == "quality:alice"
 
 
@@ -128,7 +133,7 @@ def test_one_name_that_recovers_ends_nothing_while_another_is_low() -> None:
 
 def test_taking_a_flag_without_a_run_gives_the_advice_once() -> None:
     one = board()
-    feed(one, DROP, agent="alice")
+    feed(one, DROP, agent_name="alice")
     assert one.read("t").level is Level.NUDGE
     taken = one.take("t")
     assert taken.verdict is not None
@@ -433,7 +438,9 @@ def test_many_threads_lose_no_score() -> None:
         made = random.Random(seed)
         try:
             for _ in range(300):
-                one.score(f"t{made.randrange(12)}", made.random(), f"name {made.randrange(20)}", agent="ab"[seed % 2])
+                one.score(
+                    f"t{made.randrange(12)}", made.random(), f"name {made.randrange(20)}", agent_name="ab"[seed % 2]
+                )
                 one.take(f"t{made.randrange(12)}")
         except BaseException as error:
             failed.append(error)
@@ -455,7 +462,7 @@ def test_whatever_scores_come_nothing_stops_and_certificates_are_sound(
 ) -> None:
     one = board(quality_drop=0.05, quality_floor=1.0, quality_deviations=0.0)
     for agent, name, value in given_scores:
-        verdict = one.score("t", value, name, agent=agent)
+        verdict = one.score("t", value, name, agent_name=agent)
         assert one.read("t").level is not Level.STOP
         if verdict is not None and verdict.certificate is not None:
             assert verdict.certificate.verify().status == "replayed"

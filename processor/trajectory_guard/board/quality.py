@@ -74,7 +74,7 @@ class QualityScores(HandFlags, ABC):
 
     # --- writing ---------------------------------------------------------------------------------------------
 
-    def score(self, trajectory_id: str, value: float, name: str = "score", *, agent: str = "") -> Verdict | None:
+    def score(self, trajectory_id: str, value: float, name: str = "score", *, agent_name: str = "") -> Verdict | None:
         """Record the quality of an answer: the application's own evaluation, feedback of a user, a test.
 
         Does nothing but warn once while quality is not measured (``track_quality``); a wrong value is an error still.
@@ -83,7 +83,7 @@ class QualityScores(HandFlags, ABC):
             trajectory_id: or a trace, thread or session id that it is known by.
             value: from 0 to 1, more is better.
             name: scores of one name are compared with each other.
-            agent: whose answer it is, as spans or messages name it; empty where there is one agent only.
+            agent_name: whose answer it is, as spans or messages name it; empty where there is one agent only.
 
         Returns:
             The verdict if the score is the last of a drop, or of a recovery; else None.
@@ -94,13 +94,13 @@ class QualityScores(HandFlags, ABC):
         score = check_score(value)
         if not isinstance(trajectory_id, str) or not trajectory_id:
             raise ValueError(f"trajectory_id: expected a text that is not empty, got {trajectory_id!r:.80}")
-        for key, text, least in (("name", name, 1), ("agent", agent, 0)):
+        for key, text, least in (("name", name, 1), ("agent_name", agent_name, 0)):
             if not isinstance(text, str) or not least <= len(text) <= MAX_NAME_CHARS:
                 raise ValueError(f"{key}: expected a text of {least} to {MAX_NAME_CHARS} characters, got {text!r:.80}")
         if self.quality is None:
             self._warn_unmeasured(name)
             return None
-        verdict = self.record_score(trajectory_id, score, name=name, source=API, agent=agent)
+        verdict = self.record_score(trajectory_id, score, name=name, source=API, agent=agent_name)
         self.publish_score(verdict)
         return verdict
 
@@ -112,12 +112,12 @@ class QualityScores(HandFlags, ABC):
                 "measures it (logged once)", name,
             )  # fmt: skip
 
-    def judge_answer(self, trajectory_id: str, request: str, response: str, *, agent: str = "") -> None:
+    def judge_answer(self, trajectory_id: str, request: str, response: str, *, agent_name: str = "") -> None:
         """Queue an answer for ``quality_judge``; gates do so themselves. Does nothing without a judge."""
         if self.quality is not None and self.quality.judge is not None:
             from trajectory_guard.quality.judge import Answer
 
-            self.quality.judge.submit(Answer(trajectory_id, agent, request, response))
+            self.quality.judge.submit(Answer(trajectory_id, agent_name, request, response))
 
     def _judged(self, answer: Answer, score: float) -> None:
         self.publish_score(self.record_score(answer.trajectory, score, name=JUDGE, source=JUDGE, agent=answer.agent))

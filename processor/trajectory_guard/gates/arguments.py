@@ -22,7 +22,7 @@ def check_gate_arguments(on_stop: Any, state_of: Any, messages_key: Any) -> None
         raise wrong_type("messages_key", "the name of a state key", messages_key)
 
 
-def check_budget_arguments(cheaper: Any, text: Any, agent: Any, *, text_name: str = "budget_text") -> None:
+def check_budget_arguments(cheaper: Any, text: Any, agent_name: Any, *, text_name: str = "budget_text") -> None:
     """Check the arguments about budgets. ``text_name``: name of the argument ``text``.
 
     Raises:
@@ -34,5 +34,5 @@ def check_budget_arguments(cheaper: Any, text: Any, agent: Any, *, text_name: st
         raise wrong_type("cheaper", wanted, cheaper)
     if text is not None and not isinstance(text, str) and not callable(text):
         raise wrong_type(text_name, "text or a function of the BudgetStatus", text)
-    if agent is not None and not isinstance(agent, str):
-        raise wrong_type("agent", "the name of an agent", agent)
+    if agent_name is not None and not isinstance(agent_name, str):
+        raise wrong_type("agent_name", "the name of an agent", agent_name)

@@ -70,13 +70,13 @@ class BudgetGate:
         self._gate = Gate(config, board=board)
         self._raises, self._text, self._key = on_refusal == "raise", text, messages_key
 
-    def wrap(self, node: Any, *, cheaper: Any = None, agent: str | None = None) -> Any:
+    def wrap(self, node: Any, *, cheaper: Any = None, agent_name: str | None = None) -> Any:
         """The node behind the budgets, to be given to ``add_node``: a function stays one, with the same parameters.
 
         Parameters:
             node: a function, a coroutine function, an object that can be called, or a runnable; no compiled graph.
             cheaper: the node to run instead from 80 % of a budget on; of the same kinds.
-            agent: the agent's name as its spans have it, for budgets of agents.
+            agent_name: the agent's name as its spans have it, for budgets of agents.
 
         Raises:
             TypeError: the node is of another kind.
@@ -88,7 +88,7 @@ class BudgetGate:
                 )
         if not callable(node) and not isinstance(node, Runnable):
             raise TypeError(f"wrap() takes a function or a runnable, got {type(node).__name__}")
-        guarded = _GuardedCall(self, node, cheaper, BudgetCheck(self._gate, agent=agent, text=self._text))
+        guarded = _GuardedCall(self, node, cheaper, BudgetCheck(self._gate, agent=agent_name, text=self._text))
         if isinstance(node, Runnable):
             return RunnableCallable(guarded.run, guarded.arun, name=node.get_name(), trace=False)
         return guarded.as_function()

@@ -86,7 +86,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         cheaper: the model to call from 80 % of a budget on: a model or its name, a mapping from the names of models to
             either, or a callable that is given the request and returns a model, or None for the request's own.
         budget_text: text for the end user where a budget refuses the call; a callable is given the ``BudgetStatus``.
-        agent: the agent's name as its spans have it, for budgets of agents; by default that of ``create_agent``.
+        agent_name: the agent's name as its spans have it, for budgets of agents; by default that of ``create_agent``.
 
     Raises:
         TypeError, ValueError: an argument has a wrong type or value; it is named. ``create_agent`` raises
@@ -107,13 +107,13 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         state_of: StateOf | None = None,
         cheaper: CheaperModel | None = None,
         budget_text: BudgetText | None = None,
-        agent: str | None = None,
+        agent_name: str | None = None,
         board: FlagBoard | None = None,
     ) -> None:
         super().__init__()
         if on_stop not in ENDINGS:
             raise ValueError(f"on_stop: {on_stop!r} is none of 'end', 'raise', 'interrupt'")
-        check_budget_arguments(cheaper, budget_text, agent)
+        check_budget_arguments(cheaper, budget_text, agent_name)
         self._gate = GraphGate(
             config, on_stop=on_stop, nudge_role=nudge_role, state_of=state_of, refuse_pointless=refuse_pointless,
             board=board,
@@ -121,7 +121,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         self._gate.witness, self._gate.gate.recalls_in_nudge = True, False
         self._tool_gate = ToolGate(self._gate.gate, self._gate.refuse)
         self._cheaper, self._raises = cheaper, on_stop == "raise"
-        self._budgets = BudgetCheck(self._gate.gate, agent=agent, text=budget_text)
+        self._budgets = BudgetCheck(self._gate.gate, agent=agent_name, text=budget_text)
         self._open = OpenDecisions()
         self._nested = nested_below(self._gate)
 

@@ -86,7 +86,7 @@ def _read(
             response = _text(message)
             if response.strip():
                 request = request_in(messages[:at]) if answers is None else answers
-                board.judge_answer(trajectory, request, response, agent=agent)
+                board.judge_answer(trajectory, request, response, agent_name=agent)
 
 
 def agents_of(messages: Sequence[Any], instance: str) -> frozenset[str]:
