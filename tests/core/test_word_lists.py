@@ -28,7 +28,9 @@ def test_a_list_is_sorted_and_says_nothing_twice(file: Path) -> None:
     heads = [line.partition(":")[0] for line in found]
     assert heads == sorted(set(heads))
     for line in found:
-        separator = "|" if file.stem in ("courtesy", "failed", "pending", "phrases", "status", "transient") else " "
+        separator = (
+            "|" if file.stem in ("courtesy", "failed", "onward", "pending", "phrases", "status", "transient") else " "
+        )
         members = [one.strip() for one in line.rpartition(":")[2].split(separator) if one]
         assert members == sorted(set(members))
 

@@ -8,6 +8,7 @@ from typing import Final
 from trajectory_guard.core.content.durations import measures
 from trajectory_guard.core.content.envelope import may_change
 from trajectory_guard.core.content.masking import shares_done
+from trajectory_guard.core.content.onward import invites_next
 from trajectory_guard.core.content.outcome import names_error
 from trajectory_guard.core.content.pending import has_ended_badly, is_pending
 from trajectory_guard.core.content.restatement import says_done, told_in
@@ -234,6 +235,8 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
         return Certainty.WAITING if waits else Certainty.ACKNOWLEDGED
     if seen.counts_calls and seen.made < _DONE_BY_NOW:
         return Certainty.WAITING  # something may be done with each of them
+    if is_finisher(step.tool_name) and seen.outcome == SUCCESS and seen.made < _DONE_BY_NOW and invites_next(text):
+        return Certainty.WAITING  # the same answer to another question
     if seen.outcome == DENIED:
         return Certainty.CERTAIN
     if seen.outcome == ERROR or seen.signature is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
+from trajectory_guard.core.content.onward import invites_next
 from trajectory_guard.core.detectors.base import FETCHED, SPOKEN, TYPE_VI, DetectionResult, Detector, fetches
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.steps import ERROR, SUCCESS, Certainty
@@ -24,10 +25,11 @@ class Monologue(Detector):
 
     A claim to be done is a call of a tool whose name says so (finish, submit, final_answer, task_done and the like);
     had it been accepted, the run would have ended. A call that names what is done (the number of a task, an order) is
-    one of many: only its repeats count. A claim that is answered with something new (a grader's verdict) is an attempt
-    and does not count. Where arguments or results are not recorded, each claim may be that of another task: nine of
-    them lead to a nudge, and none to a stop. Repeated text counts only between steps that brought nothing new, and not
-    while something is still under way: a waiting agent repeats its message.
+    one of many: only its repeats count. One whose answer asks for the next question is no claim. A claim that is
+    answered with something new (a grader's verdict) is an attempt and does not count. Where arguments or results are
+    not recorded, each claim may be that of another task: nine of them lead to a nudge, and none to a stop. Repeated
+    text counts only between steps that brought nothing new, and not while something is still under way: a waiting agent
+    repeats its message.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> fires("claims_done", (f"submit(answer={number}) -> noted" for number in ("four", "five", "six")))
@@ -72,6 +74,9 @@ class Monologue(Detector):
             return None
         if seen.outcome == ERROR:
             return None
+        if invites_next(seen.step.result or ""):
+            self.claimed, self.claims = 0, ()
+            return None  # it was the answer to one question of many
         item = claimed_item(seen.step.args)
         if item and item not in self.items:
             self.items = (*self.items[1 - _WINDOW :], item)
