@@ -209,7 +209,7 @@ class Observation:
         under_way: the results of this call show an age that grows by the time that passes between the calls.
         counts_calls: one figure moves by the same amount with each call, and nothing else does.
         result_changed: the call was made before, and this time it returned another result; differs: it did so as to the
-            last time, and may have returned this result earlier.
+            last time, and may have returned this result earlier; takes_entry: it returned another entry of a queue.
         failed_alike_at: indices of the series of failures of this call, this one included, that differ in nothing but
             figures which go up and down; empty if they are few.
         varies: the newest steps were this very call, and returned a few values in no order, this one among them.
@@ -293,6 +293,7 @@ class Observation:
     under_way = False
     counts_calls = False
     result_changed = False
+    takes_entry = False
     differs = False
     failed_alike_at: tuple[int, ...] = ()
     varies = False

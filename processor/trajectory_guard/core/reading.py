@@ -12,6 +12,7 @@ from trajectory_guard.core.content.envelope import NO_PAGE, page_in, unfiltered,
 from trajectory_guard.core.content.error_text import raises
 from trajectory_guard.core.content.grids import NO_GRID
 from trajectory_guard.core.content.listings import hits_form, lines_of
+from trajectory_guard.core.content.onward import goes_on, only_names_one
 from trajectory_guard.core.content.outcome import complaint_of
 from trajectory_guard.core.content.paraphrase import Vocabulary
 from trajectory_guard.core.content.result_text import (
@@ -115,7 +116,8 @@ class Reader:
         else:
             self._read_new(run, seen)
             run.note_new_call(seen)
-        if step.result and not step.stated and seen.result and seen.result not in run.history.results:
+        seen.takes_entry = seen.result_changed and (takes_next(step.tool_name) or goes_on(step.args))
+        if step.result and seen.result and not (step.stated or seen.takes_entry or seen.result in run.history.results):
             run.same_results.recognise(seen, previous, is_new=seen.form not in run.history.forms)
         unread = seen.signature is None and not by_guard and not seen.progress and seen.outcome != EMPTY
         if unread and step.result and reads_as_error(step.result, seen.values):
@@ -335,7 +337,7 @@ class Reader:
             return seen.result  # a supplied state is masked already, and the text says nothing of it
         if is_volatile_throughout(text):
             return UNKNOWN
-        if is_checksum(text):
+        if is_checksum(text) or (takes_next(step.tool_name) and only_names_one(text)):
             return seen.result  # what was asked for
         key, masked = seen.call.hex(), masked_answer(text)
         saved, new_calls = state.noise.get(key), run.last_new_call > previous
@@ -355,8 +357,8 @@ class Reader:
             before = Vocabulary(*known.vocabulary) if known is not None else Vocabulary()
             vocabulary, is_paraphrase = before.add(text)
             profile, noise = profile._replace(vocabulary=list(vocabulary)), noise or is_paraphrase
-        if noise and takes_next(step.tool_name):  # another number is another entry, another clock is none
-            noise = known is not None and known.masked == profile.masked
+        if noise and (takes_next(step.tool_name) or goes_on(step.args)):
+            noise = known is not None and known.masked == profile.masked  # another number is another entry, no clock is
         seen.under_way = noise and profile.shows_age
         if not noise and profile.counts_calls(asks=seen.asks):
             noise, seen.counts_calls = True, seen.outcome == SUCCESS

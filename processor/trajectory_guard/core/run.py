@@ -235,7 +235,7 @@ class Run:
         Parameters:
             previous: index of the newest equal call, -1 if there is none.
         """
-        self.walk = walk = self.walk.after(seen, breaks=self.boundary == seen.index)
+        self.walk = walk = self.walk.after(seen, breaks=self.boundary == seen.index or seen.takes_entry)
         if walk.verified >= KNOWN_FROM:
             seen.progress = False
         if walk.is_lap:

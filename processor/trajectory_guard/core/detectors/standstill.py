@@ -224,8 +224,8 @@ class Standstill(Detector):
     def _answered(self, seen: Observation, tool: int) -> int:
         """Whether the answer says something new, or what it said before; whether the step waits, or says little."""
         step, text = seen.step, seen.step.result
-        if text is None:
-            return _ANSWER
+        if text is None or seen.takes_entry:
+            return _ANSWER  # another entry of a queue may differ in its number only
         if seen.repeats > 1 and seen.certainty is not Certainty.WAITING and seen.gap_s < LONG_PAUSE_S:
             return _SILENT if len(text) < _BRIEF else _SAME  # as it was, but for clocks and ids
         masked = mask_text(both_ends(text, _MAX_CHARS)).casefold()
