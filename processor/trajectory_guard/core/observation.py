@@ -228,6 +228,7 @@ class Observation:
         new_calls_since_repeat: a call that had not been made before came between this repeat and the one before it.
         new_work_since_repeat: one of those calls handed over content or brought something new; acted_since_repeat: one
             succeeded in something else than a look or an action on a view; entered_since_repeat: it ended a record.
+        completes_entry: one of them entered a text, and the answer neither is that of the step before nor refuses it.
         may_be_meant: one of the newest answers equals an earlier one, not the last, but for a duration, of several
             variants in turn; or the call was made before, and a new file was worked on since: the next of a list.
         moves_on: since the last equal call an action without arguments may have led to another place, and no answer to
@@ -311,6 +312,7 @@ class Observation:
     new_work_since_repeat = False
     acted_since_repeat = False
     entered_since_repeat = False
+    completes_entry = False
     # Reader.read
     may_be_meant = False
     # Run.follow

@@ -15,6 +15,7 @@ from trajectory_guard.core.content.listings import hits_form, lines_of
 from trajectory_guard.core.content.onward import goes_on, only_names_one
 from trajectory_guard.core.content.outcome import complaint_of
 from trajectory_guard.core.content.paraphrase import Vocabulary
+from trajectory_guard.core.content.pending import rejects
 from trajectory_guard.core.content.result_text import (
     MAX_FORM_CHARS,
     answer_form,
@@ -317,6 +318,8 @@ class Reader:
             previous, seen.in_a_row = before[1], False
         seen.new_calls_since_repeat, seen.new_work_since_repeat = run.last_new_call > previous, run.last_work > previous
         seen.acted_since_repeat, seen.entered_since_repeat = run.last_act > previous, run.last_record > previous
+        if run.last_entry > previous and run.history.results[seen.index - 1] != seen.result:
+            seen.completes_entry = not rejects(seen.step.result or "")
         key = (seen.call + seen.result).hex()
         known, count, first, last_batch = run.repeat_streak
         if key == known and own_progress <= first:  # a long stutter, beyond the window of remembered steps
@@ -384,7 +387,9 @@ class Reader:
         result = seen.step.result
         lines = lines_of(result, seen.values) if result and "\n" in result and not seen.step.stated else b""
         seen.known_lines = bool(lines) and run.knows_all(lines) and not seen.result_changed
-        if (seen.result in run.history.results and seen.describes_state) or seen.known_lines:
+        if seen.completes_entry:
+            run.old_states_in_a_row = 0  # the next of many records
+        elif (seen.result in run.history.results and seen.describes_state) or seen.known_lines:
             run.old_states_in_a_row += not seen.same_batch
         elif seen.progress or run.history.calls.last(seen.call) < 0:
             run.old_states_in_a_row = 0  # something new was seen, or something was done

@@ -47,7 +47,7 @@ class Run:
         last_act: of the newest one that succeeded in something else than a look or an action on a view, or completed a
             record.
         last_record: of the newest one that entered a text, as at least two before it had done; entries: number of those
-            since the last known call.
+            since the last known call; last_entry: index of the newest one.
         last_touched: of the newest one that acted on a file or folder that no act had named before; touched: checksums
             of the newest 24 of these.
         last_moved: of the newest action without arguments that only says that it was done; last_shown: of the newest
@@ -112,6 +112,7 @@ class Run:
         "last_act",
         "last_changed",
         "last_end",
+        "last_entry",
         "last_moved",
         "last_new_call",
         "last_progress",
@@ -156,7 +157,7 @@ class Run:
         self.last_moved = self.last_shown = self.last_changed = -1
         self.count = Count()
         self.last_work = self.last_act = self.last_record = -1
-        self.entries = 0
+        self.entries, self.last_entry = 0, -1
         self.touched: tuple[int, ...] = ()
         self.last_touched = -1
         self.old_states_in_a_row = 0
@@ -281,7 +282,9 @@ class Run:
         """Note what a call did that was not made before."""
         if seen.progress or carries_content(seen.step.args):
             self.last_work = self.index
-        self.entries += enters_text(seen.step.args)
+        if enters_text(seen.step.args):
+            self.entries += 1
+            self.last_entry = self.index
         if self.entries >= _ENTRIES:
             self.last_record = self.index
         if seen.acts:
@@ -420,6 +423,7 @@ class Run:
             "walk": [to_text(self.walk.steps), to_text(self.walk.results), *self.walk[2:]],
             "waits": list(self.waits),
             **({"touched": list(self.touched)} if self.touched else {}),
+            **({"last_entry": self.last_entry} if self.last_entry >= 0 else {}),
             "written": list(self.written),
             "repeat_streak": list(self.repeat_streak),
             "batch_end": None if self.batch_end == float("-inf") else self.batch_end,
@@ -452,7 +456,7 @@ class Run:
             symbol, names = plain["page"]
             run.page = Page(bytes.fromhex(symbol), tuple(names))
         run.waits, run.written = tuple(plain["waits"]), tuple(plain["written"])
-        run.touched = tuple(plain.get("touched", ()))
+        run.touched, run.last_entry = tuple(plain.get("touched", ())), plain.get("last_entry", -1)
         run.batch_end = float("-inf") if plain["batch_end"] is None else plain["batch_end"]
         run.same_results = SameResultRun.from_plain(plain["same_results"])
         run.inquiry = Inquiry.from_plain(plain["inquiry"])

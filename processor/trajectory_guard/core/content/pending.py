@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from trajectory_guard.core.text import unescaped
+from trajectory_guard.core.content.outcome import names_error
+from trajectory_guard.core.text import both_ends, unescaped
 from trajectory_guard.core.wordlists import ascii_beginnings, beginnings, may_hold
 
 _PENDING: Final = re.compile(
@@ -117,3 +118,16 @@ def has_ended_badly(text: str) -> bool:
     if len(text) > _MAX_PENDING_CHARS or _ENDED_BADLY.search(text) is None:
         return False
     return not is_pending(text)
+
+
+def rejects(text: str) -> bool:
+    """Whether a text says that something was not accepted, or failed: what was entered, as a rule.
+
+    >>> rejects("Log in. The password is wrong."), rejects("The member was added successfully to the list.")
+    (True, False)
+    """
+    text = both_ends(text, _REJECTION_CHARS)
+    return _REJECTED.search(text) is not None or names_error(text)
+
+
+_REJECTION_CHARS: Final = 2_000

@@ -107,14 +107,15 @@ def _may_suffice(seen: Observation) -> bool:
     """Whether something new was done since, and the result that stays neither says that it failed nor shows a view.
 
     A check that passes after each piece of work returns the same each time: it is the work that moves on. After actions
-    on a view, as clicks are, a page that stays as it was says that they had no effect. An empty list may be what is
-    wanted, unless something was asked for.
+    on a view, as clicks are, a page that stays as it was says that they had no effect, unless a new text was entered:
+    records are entered one by one. An empty list may be what is wanted, unless something was asked for.
     """
     if seen.outcome == ERROR or seen.signature is not None or seen.fails_in_words:
         return False
     if seen.outcome == EMPTY and not is_silent_command(seen):
         return seen.acted_since_repeat and _asks_for_no_more_than_a_state(seen.step.args)
-    return seen.new_work_since_repeat or seen.acted_since_repeat or not seen.describes_state
+    worked = seen.new_work_since_repeat or seen.acted_since_repeat or seen.completes_entry
+    return worked or not seen.describes_state
 
 
 def _is_measured(seen: Observation) -> bool:
