@@ -250,10 +250,9 @@ class Run:
     def _note_move(self, seen: Observation, previous: int) -> None:
         """Note whether an action may have led on, or had an effect, since the newest equal call.
 
-        A robot advances from shelf to shelf, a guard turns from camera to camera: each lap is equal to the one before,
-        and none is made in vain. So is a key that is pressed again while the display moves on. A call that names what
-        it asks for and finds it, or a whole page as its result, says which place it is: there it counts whether that
-        comes again. A look for something by its name that finds nothing does not.
+        A robot advances from shelf to shelf: each lap is equal to the one before, and none is made in vain. So is a key
+        that is pressed again while the display moves on. A call that names what it asks for and finds it, or a whole
+        page as its result, says which place it is: there it counts whether that comes again.
         """
         step, acts = seen.step, only_says_done(seen)
         if acts and (step.args == {} or scrolls(step.tool_name, step.args)):
@@ -283,8 +282,7 @@ class Run:
         if seen.progress or carries_content(seen.step.args):
             self.last_work = self.index
         if enters_text(seen.step.args):
-            self.entries += 1
-            self.last_entry = self.index
+            self.entries, self.last_entry = self.entries + 1, self.index
         if self.entries >= _ENTRIES:
             self.last_record = self.index
         if seen.acts:
