@@ -57,10 +57,10 @@ def test_a_link_learned_late_joins_the_histories_of_two_traces() -> None:
 
 
 def test_the_name_of_an_agent_that_arrives_late_changes_the_verdict() -> None:
-    """Two agents that make the same call once each do not repeat themselves."""
+    """Two agents that make the same call twice each, one after the other, do not repeat themselves four times."""
     scorer = new_scorer()
     for at in range(4):
-        scorer.score(request(tool(f"s{at}", parent=f"agent{at % 2}", at=at)))
+        scorer.score(request(tool(f"s{at}", parent=f"agent{at // 2}", at=at)))
     before = verdicts(scorer)[span_id("s3").hex()]
     for at in range(2):
         scorer.score(request(agent(f"agent{at}", f"agent {at}")))

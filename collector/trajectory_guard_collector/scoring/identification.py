@@ -46,6 +46,7 @@ from trajectory_guard.transcripts.model_calls import dialect_of, model_call
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.scoring.calls import CALL_BYTES, read_again, read_call, revised
 from trajectory_guard_collector.scoring.items import Item, Key, StepItem, UsageItem
+from trajectory_guard_collector.scoring.lanes import in_lane
 from trajectory_guard_collector.scoring.parser import AgentSpan, ParsedRequest
 from trajectory_guard_collector.scoring.traces import SpanNode, Trace, TraceTable, is_revisable
 from trajectory_guard_collector.telemetry.metrics import ScoringCounts
@@ -297,6 +298,7 @@ class Identifier:
             if above:
                 item.own_agent = agent_of(agent_span.view, (), dialect, self._table)
                 item.own_run = instance_of(agent_span.view, (), self._table)
+            item.step = in_lane(step, missing)
             trace.wait(missing, item, self.traces.max_spans)
         of_tool = step.model_scope is None
         if of_tool and above and is_inner_duplicate(item.view, above, self._table, dialect):
@@ -352,10 +354,9 @@ class Identifier:
         agent = item.own_agent or agent_of(item.view, above, item.dialect, self._table)
         named = trajectory_id(item.view, above, partial(self._by_trace, trace), self._table)
         run = None if in_tool else item.own_run  # a call in a tool may name the graph of the tool
-        unnamed = not missing and named == item.view.trace_id
-        run = run or instance_of(item.view, above, self._table, unnamed=unnamed)
+        run = run or instance_of(item.view, above, self._table, unnamed=named == item.view.trace_id)
         batch = item.step.batch if item.step.batch is not None else turn_around(item.view, above, self._table)
-        step = item.step._replace(agent_id=agent, trajectory_id=named, run=run, batch=batch)
+        step = in_lane(item.step._replace(agent_id=agent, trajectory_id=named, run=run, batch=batch), missing)
         changed = step != item.step
         if changed:
             item.step = step

@@ -178,6 +178,8 @@ class StepItem:
         key: trajectory of the step; None while the step does not count (inner duplicate).
         verdict: result of its evaluation by the trajectory, None if the step did not count; first_step: span id of the
             first step of the loop in it; repeats: another record of the same call precedes it.
+        evaluated_as: agent, run and batch of its evaluation, where the run depends on a missing span
+            (``scoring.lanes``).
         evaluated: published after an evaluation; announced: kind of its guard span, None if there is none;
             announced_as: the last kind published, under any name; recovered: already counted as the end of a loop.
             These four belong to ``events.publish``.
@@ -192,9 +194,9 @@ class StepItem:
     """
 
     __slots__ = (
-        "announced", "announced_as", "arrived", "dialect", "evaluated", "evicted", "first_step", "flags", "held", "key",
-        "late", "moved", "order", "origin", "own_agent", "own_run", "pace", "recovered", "repeats", "service",
-        "session", "size", "span", "step", "tenant", "trace_state", "verdict", "view", "wait_s",
+        "announced", "announced_as", "arrived", "dialect", "evaluated", "evaluated_as", "evicted", "first_step",
+        "flags", "held", "key", "late", "moved", "order", "origin", "own_agent", "own_run", "pace", "recovered",
+        "repeats", "service", "session", "size", "span", "step", "tenant", "trace_state", "verdict", "view", "wait_s",
     )  # fmt: skip
 
     def __init__(
@@ -217,6 +219,7 @@ class StepItem:
         self.session: str | None = None
         self.key: Key | None = None
         self.verdict: Verdict | None = None
+        self.evaluated_as: tuple[str | None, str | None, str | None] | None = None
         self.first_step = ""
         self.evaluated = self.moved = self.recovered = self.repeats = False
         self.announced: EventKind | None = None

@@ -22,6 +22,7 @@ from trajectory_guard.core.tracking.scope import run_label
 from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard_collector.scoring.current import NOTHING
 from trajectory_guard_collector.scoring.items import FIRST, EventKind, Item, Key, Order, StepItem, is_due, was_in_order
+from trajectory_guard_collector.scoring.lanes import Lanes
 from trajectory_guard_collector.scoring.published import Published
 from trajectory_guard_collector.scoring.seen import SAVED, SavedExtent, SeenSpans
 
@@ -91,6 +92,7 @@ class Trajectory:
         self.changed = True
         self.episodes: dict[int, Published] = {}
         self.evicted_items: list[Item] = []  # until the registry collects them
+        self._lanes = Lanes()
         self._head: Head | None = None
         self._evaluated = 0  # items that the head covers
         self._snapshots: list[tuple[int, Snapshot]] = []
@@ -127,7 +129,9 @@ class Trajectory:
         """Insert an item in its place. Returns whether it is the newest."""
         item.key = self.key
         self.changed = True
-        if not self.items or self.items[-1].order < item.order:
+        newest = not self.items or self.items[-1].order < item.order
+        self._lanes.add(item, newest=newest)
+        if newest:
             self.items.append(item)
             return True
         place = bisect_right(self.items, item.order, key=lambda other: other.order)
@@ -146,6 +150,7 @@ class Trajectory:
         item.key = None
         if place is not None:
             del self.items[place]
+            self._lanes.revise()
             self._invalidate(place)
             self.changed = True
 
@@ -153,7 +158,9 @@ class Trajectory:
         """Invalidate the evaluations from an item on, since its identity has changed."""
         place = next((at for at, other in enumerate(self.items) if other is item), None)
         if place is not None:
-            self._invalidate(place)
+            self._lanes.revise()
+            if not self._lanes.is_as_evaluated(item):
+                self._invalidate(place)
             self.changed = True
 
     def _invalidate(self, place: int) -> None:
@@ -209,6 +216,8 @@ class Trajectory:
 
     def is_due(self, now: float) -> bool:
         """Whether the first item to evaluate need not wait any longer, or evaluated items are gone and none is left."""
+        if (place := self._lanes.separate(self.items)) >= 0:
+            self._invalidate(place)
         item = self.waiting
         return is_due(item, now) if item is not None else self.revised and self._head is None
 
@@ -285,7 +294,7 @@ class Trajectory:
         self._evaluated, self.revised = 0, True
 
     def _evaluate(self, engine: Engine, head: Head, item: StepItem) -> Verdict | None:
-        step = item.step
+        step = self._lanes.resolved(item, head.state)
         if step.model_scope is not None:
             verdict = engine.observe(head.state, head.usage.name_model_call(step))
             if verdict is not None:
@@ -375,6 +384,7 @@ class Trajectory:
         self.compacted = self.compacted.after(self.items[:count])
         self.evicted_items += self.items[:count]
         del self.items[:count]
+        self._lanes.revise()
 
     def end_trace(self, trace_id: str) -> None:
         """The root span of a trace has ended: what became due in it concerns no later request."""
@@ -427,6 +437,7 @@ class Trajectory:
     def restore_items(self, items: list[Item], replay_points: list[tuple[int, Snapshot]]) -> None:
         """Take over the items and the replay points of a saved trajectory; those behind the last point are due."""
         self.items = items
+        self._lanes.revise()
         for item in items:
             item.key = self.key
         self._snapshots = replay_points
