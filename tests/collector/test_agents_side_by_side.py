@@ -73,7 +73,7 @@ def test_a_loop_is_found_as_early_whether_the_agents_arrive_first_or_last(
     live, events = delivered(calls)
     assert events == expected
     levels = verdicts(live)
-    others = [one for one in calls if f"{one.name}" and b"same" not in one.SerializeToString()]
+    others = [one for one in calls if b"same" not in one.SerializeToString()]
     assert {levels[one.span_id.hex()].level for one in others} == {Level.OBSERVE}
     after, later = delivered(above, live)
     assert later == []
@@ -122,6 +122,25 @@ def test_two_agents_with_a_span_around_each_call_are_told_apart() -> None:
             spans.append(span(f"node{who} {at}", {"code.function": "tools"}, parent=f"agent{who}", at=2.0 * at + 1.0))
     _, events = delivered(spans)
     assert events == due("trace", 2, 4)
+
+
+def test_graphs_side_by_side_stay_apart_between_their_ends_and_that_of_the_request() -> None:
+    """They are below one missing span then, and the trace may turn out to have a conversation."""
+    scope, chain = "openinference.instrumentation.langchain", {"openinference.span.kind": "CHAIN"}
+    spans = []
+    for at in range(ROUNDS):
+        place = {"metadata": json.dumps({"langgraph_step": at + 1})}
+        for who in range(2):
+            one = call(who, at, parent=f"graph{who}", conversation=None)
+            one.attributes.extend(span("", place).attributes)
+            spans.append(one)
+    graphs = [span(f"graph{who}", chain, parent="request", dur=100.0, span_name="LangGraph") for who in range(2)]
+    scorer, events = new_scorer(), []
+    for one in (*spans, *graphs, span("request", {}, dur=101.0)):
+        found = scorer.score(request(one, scope=scope)).events
+        events += [(event.kind, event.verdict.step_id) for event in found if event.kind is not EventKind.START]
+    assert events == due("trace", 2, 4)
+    assert {one.run for one in verdicts(scorer).values()} == {f"^{span_id(f'graph{who}').hex()}" for who in range(2)}
 
 
 def test_agents_one_after_the_other_are_one_run_until_they_are_known() -> None:
