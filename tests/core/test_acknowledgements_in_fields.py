@@ -134,3 +134,20 @@ def test_a_look_that_finds_the_same_again_between_moves_counts_as_before() -> No
     stop = stop_of(turns(("next_page", {}, "ok"), found))
     assert stop is not None
     assert stop <= 12
+
+
+@pytest.mark.parametrize(
+    ("take", "done"),
+    [
+        (
+            ("open_next", {}, {"supplier": "Office Depot", "amount": "12.90", "po_match": True}),
+            ("approve", {}, "approved"),
+        ),
+        (("next_ticket", {}, "Ticket: the printer on floor 2 is out of paper"), ("close_ticket", {}, "closed")),
+        (("pop_task", {}, {"task": "wipe the table", "room": "kitchen"}), ("mark_done", {}, {"ok": True})),
+    ],
+    ids=["invoices", "tickets", "tasks"],
+)
+def test_equal_entries_of_a_queue_that_are_dealt_with_one_by_one_have_nine_laps(take: Call, done: Call) -> None:
+    stop = stop_of(turns(take, done))
+    assert stop is None or stop > 18

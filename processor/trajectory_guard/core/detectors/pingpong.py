@@ -17,9 +17,9 @@ from trajectory_guard.core.detectors.base import TYPE_IV, DetectionResult, Detec
 from trajectory_guard.core.detectors.insanity import only_says_done
 from trajectory_guard.core.fingerprints import digest64, text_bytes, text_digest
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.steps import EMPTY, PACE_OF_MOVES, Certainty, Evidence, StepRecord, weakest
+from trajectory_guard.core.steps import EMPTY, PACE_OF_MOVES, SUCCESS, Certainty, Evidence, StepRecord, weakest
 from trajectory_guard.core.text import clip_middle
-from trajectory_guard.core.tools import is_handoff, receiver_of
+from trajectory_guard.core.tools import is_handoff, receiver_of, takes_next
 
 MAX_PERIOD: Final = 6
 _LAPS: Final = 3
@@ -95,8 +95,9 @@ class PingPong(Detector):
         if seen.call and seen.result:
             symbol = int.from_bytes(blake2b(seen.call + seen.result, digest_size=8).digest(), "big") & _MASK
         proof: Certainty = seen.certainty
-        if seen.made > 1 and proof is not Certainty.WAITING and not self.of_agents and only_says_done(seen):
-            proof = Certainty.ACKNOWLEDGED
+        elsewhere = seen.made > 1 and proof is not Certainty.WAITING and not self.of_agents
+        if elsewhere and (only_says_done(seen) or (seen.outcome == SUCCESS and takes_next(seen.step.tool_name))):
+            proof = Certainty.ACKNOWLEDGED  # the next entry of a queue may equal the one before
         elif proof is Certainty.ACKNOWLEDGED:  # other values in a cycle are likely a state that stays
             proof = Certainty.LIKELY
         if seen.same_batch and self.current:
