@@ -144,7 +144,7 @@ def test_a_look_that_finds_the_same_again_between_moves_counts_as_before() -> No
             ("approve", {}, "approved"),
         ),
         (("next_ticket", {}, "Ticket: the printer on floor 2 is out of paper"), ("close_ticket", {}, "closed")),
-        (("pop_task", {}, {"task": "wipe the table", "room": "kitchen"}), ("mark_done", {}, {"ok": True})),
+        (("pop_task", {}, {"task": "wipe the table", "room": "kitchen"}), ("put_away", {}, {"ok": True})),
     ],
     ids=["invoices", "tickets", "tasks"],
 )

@@ -53,7 +53,7 @@ STOPPED = {
     "thirtyfifth": set[str](),
     "thirtysixth": {"rebase-fifteen-conflicts", "haggle-two-agents", "relay-burn-in", "archive-passwords-from-client"},
     "thirtyseventh": {"bisect-node-version-same-failure"},
-    "thirtyeighth": {"e2e-browser-form-loop"},
+    "thirtyeighth": set[str](),
     "thirtyninth": set[str](),
     "fortieth": {"undo-to-before-paste", "rabbit-cage-feeding", "kolejka-wnioskow-500plus"},
     "fortyfirst": set[str](),
