@@ -9,7 +9,7 @@ from typing import Any, Final
 from trajectory_guard.core.content.envelope import NO_PAGE, Page
 from trajectory_guard.core.content.grids import NO_GRID, Count, Grid
 from trajectory_guard.core.content.listings import LINE_BYTES
-from trajectory_guard.core.content.result_text import carries_content, is_short
+from trajectory_guard.core.content.result_text import MAX_FORM_CHARS, carries_content, is_short
 from trajectory_guard.core.detectors.base import Detector
 from trajectory_guard.core.detectors.insanity import only_says_done
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, call_symbol, checksum
@@ -242,7 +242,7 @@ class Run:
         if walk.is_lap:
             seen.lap, seen.lapped = walk.lag, walk.verified
         step, stays = seen.step, self.last_moved < 0 > self.last_changed and not seen.differs
-        if step.args and stays and not scrolls(step.tool_name, step.args):
+        if step.args and stays and ((step.result or "")[MAX_FORM_CHARS:] or not scrolls(step.tool_name, step.args)):
             self.last_shown = seen.index  # as mostly
         elif seen.outcome in (SUCCESS, EMPTY):
             self._note_move(seen, previous)

@@ -13,6 +13,7 @@ from trajectory_guard.core.content.outcome import names_error
 from trajectory_guard.core.content.pending import has_ended_badly, is_pending
 from trajectory_guard.core.content.restatement import says_done, told_in
 from trajectory_guard.core.content.result_text import (
+    MAX_FORM_CHARS,
     carries_content,
     is_acknowledgement,
     is_brief,
@@ -358,7 +359,7 @@ def _of_answer(seen: Observation, text: str, pause_s: float, *, paced: bool, sta
         return Certainty.ACKNOWLEDGED  # a pause before each look may be a wait for a change
     if made_more or (seen.noisy and measures(text)):
         return Certainty.ACKNOWLEDGED  # it may be repeated on purpose: for a mean, or for several of a kind
-    said = told_in(text)
+    said = text if text[MAX_FORM_CHARS:] else told_in(text)
     if said is not text and _GOES_ON.search(text) is not None:
         return Certainty.ACKNOWLEDGED  # the tool keeps the place: another page, or batch, may be told in the same words
     if not is_lookup(step.tool_name) and _may_say_done(seen, text, said):

@@ -106,12 +106,9 @@ def told_in(text: str) -> str:
     >>> told_in('{"rows": [{"a": 1}, {"a": 2}]}')
     '{"rows": [{"a": 1}, {"a": 2}]}'
     """
-    if text[:1] != "{" or len(text) > _MAX_TOLD_CHARS:
+    if text[:1] != "{" or len(text) > MAX_FORM_CHARS:
         return text
     values = object_in(text).values()
     if not values or any(isinstance(value, (dict, list)) and value for value in values):
         return text
     return " ".join([str(value) for value in values if value and value is not True])
-
-
-_MAX_TOLD_CHARS: Final = 400
