@@ -114,7 +114,7 @@ def test_a_span_around_each_call_is_no_agent(late: int) -> None:
     assert events == due("trace", 2, 4)
 
 
-def test_two_agents_with_a_span_around_each_call_are_told_apart() -> None:
+def test_two_agents_with_a_span_around_each_call_are_distinguished() -> None:
     spans = []
     for at in range(ROUNDS):
         for who in range(2):

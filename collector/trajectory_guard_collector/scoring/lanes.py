@@ -107,7 +107,7 @@ class Lanes:
         if not lane:
             item.evaluated_as = None
             return item.step
-        known = lane in self._apart or any(label.partition("/")[0] == lane for label in state.runs)
+        known = lane in self._apart or any(_is_of(lane, label) for label in state.runs)
         step = item.step._replace(run=lane if known else None)
         item.evaluated_as = _identity(step)
         return step
@@ -128,8 +128,12 @@ def _lane_in(item: Item) -> str:
 
 
 def _was_apart(item: Item, lane: str) -> bool:
-    verdict = item.verdict
-    return verdict is not None and verdict.run.partition("/")[0] == lane
+    return item.verdict is not None and _is_of(lane, item.verdict.run)
+
+
+def _is_of(lane: str, label: str) -> bool:
+    """Whether a run, by its label, is that of a lane, whatever the user turn behind it."""
+    return label.partition("/")[0] == lane
 
 
 def _identity(step: StepRecord) -> tuple[str | None, str | None, str | None]:

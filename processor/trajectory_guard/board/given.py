@@ -1,4 +1,4 @@
-"""What the agents of a trajectory were given to read, and where they were stopped."""
+"""The messages that the agents of a trajectory were given, and the places at which they were stopped."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from trajectory_guard.core.content.envelope import NO_PAGE, page_in, unfiltered,
 from trajectory_guard.core.content.error_text import raises
 from trajectory_guard.core.content.grids import NO_GRID
 from trajectory_guard.core.content.listings import hits_form, lines_of
-from trajectory_guard.core.content.onward import goes_on, only_names_one
+from trajectory_guard.core.content.onward import fetches_next, only_names_one
 from trajectory_guard.core.content.outcome import complaint_of
 from trajectory_guard.core.content.paraphrase import Vocabulary
 from trajectory_guard.core.content.pending import rejects
@@ -117,7 +117,7 @@ class Reader:
         else:
             self._read_new(run, seen)
             run.note_new_call(seen)
-        seen.takes_entry = seen.result_changed and (takes_next(step.tool_name) or goes_on(step.args))
+        seen.takes_entry = seen.result_changed and fetches_next(step.tool_name, step.args)
         if step.result and seen.result and not (step.stated or seen.takes_entry or seen.result in run.history.results):
             run.same_results.recognise(seen, previous, is_new=seen.form not in run.history.forms)
         unread = seen.signature is None and not by_guard and not seen.progress and seen.outcome != EMPTY
@@ -360,7 +360,7 @@ class Reader:
             before = Vocabulary(*known.vocabulary) if known is not None else Vocabulary()
             vocabulary, is_paraphrase = before.add(text)
             profile, noise = profile._replace(vocabulary=list(vocabulary)), noise or is_paraphrase
-        if noise and (takes_next(step.tool_name) or goes_on(step.args)):
+        if noise and fetches_next(step.tool_name, step.args):
             noise = known is not None and known.masked == profile.masked  # another number is another entry, no clock is
         seen.under_way = noise and profile.shows_age
         if not noise and profile.counts_calls(asks=seen.asks):

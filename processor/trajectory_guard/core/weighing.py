@@ -8,10 +8,10 @@ from typing import Final
 from trajectory_guard.core.content.durations import measures
 from trajectory_guard.core.content.envelope import may_change
 from trajectory_guard.core.content.masking import shares_done
-from trajectory_guard.core.content.onward import invites_next
+from trajectory_guard.core.content.onward import has_more, invites_next
 from trajectory_guard.core.content.outcome import names_error
 from trajectory_guard.core.content.pending import has_ended_badly, is_pending
-from trajectory_guard.core.content.restatement import says_done, told_in
+from trajectory_guard.core.content.restatement import says_done, text_in_fields
 from trajectory_guard.core.content.result_text import (
     MAX_FORM_CHARS,
     carries_content,
@@ -193,9 +193,6 @@ def _may_say_done(seen: Observation, text: str, said: str) -> bool:
     return not seen.step.args and says_done(text)  # in turns with others: pick, place, pick, place
 
 
-_GOES_ON: Final = re.compile(r'"has_?(?:more|next)(?:_?page)?"\s{0,4}:\s{0,4}true', re.IGNORECASE)
-
-
 def _is_lap_with_wait(run: Run, seen: Observation) -> bool:
     """Whether a look at something was made since the last equal step, or was that step, before another long pause."""
     before = seen.repeated_at[-2]
@@ -359,9 +356,9 @@ def _of_answer(seen: Observation, text: str, pause_s: float, *, paced: bool, sta
         return Certainty.ACKNOWLEDGED  # a pause before each look may be a wait for a change
     if made_more or (seen.noisy and measures(text)):
         return Certainty.ACKNOWLEDGED  # it may be repeated on purpose: for a mean, or for several of a kind
-    said = text if text[MAX_FORM_CHARS:] else told_in(text)
-    if said is not text and _GOES_ON.search(text) is not None:
-        return Certainty.ACKNOWLEDGED  # the tool keeps the place: another page, or batch, may be told in the same words
+    said = text if text[MAX_FORM_CHARS:] else text_in_fields(text)
+    if said is not text and has_more(text):
+        return Certainty.ACKNOWLEDGED  # the tool keeps the place: another page, or batch, may have the same words
     if not is_lookup(step.tool_name) and _may_say_done(seen, text, said):
         return Certainty.ACKNOWLEDGED  # in whatever words and figures, it may say no more than that something was done
     if takes_next(step.tool_name) and not is_lookup(step.tool_name):

@@ -1,1 +1,1 @@
-"""What the text of a call and of its answer says: noise, errors, emptiness, wrappers, lists, frames."""
+"""Readers of the text of a call and of its answer: noise, errors, emptiness, wrappers, lists, frames."""

@@ -10,6 +10,7 @@ from trajectory_guard.core.content.masking import is_volatile_key
 from trajectory_guard.core.content.result_text import is_brief, values_of
 from trajectory_guard.core.content.volatile import is_volatile_throughout
 from trajectory_guard.core.fingerprints import parse_json
+from trajectory_guard.core.tools import takes_next
 from trajectory_guard.core.wordlists import beginnings
 
 
@@ -49,6 +50,23 @@ def _is_id(name: str, value: Any) -> bool:
 
 
 _CLOCK: Final = re.compile(r"\d:\d\d")
+
+
+def fetches_next(tool: str, args: Any) -> bool:
+    """Whether a call takes the next one of many: the next entry of a queue, or what a command stopped in front of."""
+    return takes_next(tool) or goes_on(args)
+
+
+def has_more(text: str) -> bool:
+    """Whether an object says in a field that more follows.
+
+    >>> has_more('{"loaded": 20, "has_more": true}'), has_more('{"hasNextPage": false}')
+    (True, False)
+    """
+    return _HAS_MORE.search(text) is not None
+
+
+_HAS_MORE: Final = re.compile(r'"has_?(?:more|next)(?:_?page)?"\s{0,4}:\s{0,4}true', re.IGNORECASE)
 
 
 def goes_on(args: Any) -> bool:

@@ -95,15 +95,15 @@ def says_done(text: str) -> bool:
     >>> says_done('{"ok": true, "message": "Object was placed on the belt."}'), says_done('{"mode": "idle"}')
     (True, False)
     """
-    return (text[:1] != "{" or confirms(text)) and may_acknowledge(told_in(text))
+    return (text[:1] != "{" or confirms(text)) and may_acknowledge(text_in_fields(text))
 
 
-def told_in(text: str) -> str:
+def text_in_fields(text: str) -> str:
     """The text and the figures in a flat object, as a line says them: an acknowledgement in fields; else ``text``.
 
-    >>> told_in('{"success": true, "message": "The map was zoomed in.", "items": 3}')
+    >>> text_in_fields('{"success": true, "message": "The map was zoomed in.", "items": 3}')
     'The map was zoomed in. 3'
-    >>> told_in('{"rows": [{"a": 1}, {"a": 2}]}')
+    >>> text_in_fields('{"rows": [{"a": 1}, {"a": 2}]}')
     '{"rows": [{"a": 1}, {"a": 2}]}'
     """
     if text[:1] != "{" or len(text) > MAX_FORM_CHARS:

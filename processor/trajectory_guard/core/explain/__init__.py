@@ -1,1 +1,1 @@
-"""What a verdict tells: reason and nudge, the closing message, the certificate and its verification."""
+"""The texts and the evidence of a verdict: reason, nudge, closing message, certificate and its verification."""
