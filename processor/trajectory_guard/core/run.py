@@ -83,7 +83,7 @@ class Run:
             arguments are combined.
         score, ladder: the loop score, and the position on the escalation ladder.
         gated: a gate delivers the nudges of this run; stoppable: the gate may also stop it.
-        detectors: one of each registered detector.
+        detectors: one of each registered detector; remembering: those with a memory.
     """
 
     __slots__ = (
@@ -126,7 +126,7 @@ class Run:
         "lines",
         "old_states_in_a_row",
         "page",
-        "pause_s",
+        "pause_s", "remembering",
         "repeat_streak",
         "rhythm_s",
         "same_results",
@@ -186,9 +186,9 @@ class Run:
         self.grid = NO_GRID
         self.score = RunScore()
         self.ladder = Ladder()
-        self.gated = False
-        self.stoppable = True
+        self.gated, self.stoppable = False, True
         self.detectors = detectors
+        self.remembering = tuple([one for one in detectors if not one.shared])
 
     # --- reading ---------------------------------------------------------------------------------------------
 

@@ -439,17 +439,19 @@ class Before:
             for part, values in zip(held, parts[1:], strict=True):
                 for name, value in zip(fields_of(type(part)), values, strict=True):  # type: ignore[arg-type]
                     setattr(part, name, value)
-            for detector, values, own in memories:
-                names, _, _ = _slots_of(type(detector))  # type: ignore[arg-type]
+            for detector, values in zip(run.remembering, memories, strict=True):
+                names = fields_of(type(detector))  # type: ignore[arg-type]
                 for name, value in zip(names, values, strict=False):
                     if value is not _UNSET:
                         setattr(detector, name, value)
-                for name, value in own.items():
-                    setattr(detector, name, value)
+                own = values[len(names)]
+                if isinstance(own, dict):
+                    for name, value in own.items():
+                        setattr(detector, name, value)
 
 
 _Parts = tuple[tuple[Any, ...], ...]
-_Memories = list[tuple[Detector, tuple[Any, ...], dict[str, Any]]]
+_Memories = list[tuple[Any, ...]]
 
 
 def _memory_of(run: Run) -> tuple[_Parts, _Memories]:
@@ -458,26 +460,27 @@ def _memory_of(run: Run) -> tuple[_Parts, _Memories]:
         _of_run(run), _of_series(run.same_results), _of_inquiry(run.inquiry), _of_advance(run.advance),
         _of_score(run.score), _of_ladder(run.ladder),
     )  # fmt: skip
-    memories: _Memories = []
-    for one in run.detectors:
-        if not one.shared:
-            names, read, has_dict = _slots_of(type(one))  # type: ignore[arg-type]
-            try:
-                values = read(one)
-            except AttributeError:
-                values = tuple(getattr(one, name, _UNSET) for name in names)
-            memories += ((one, values, one.__dict__.copy() if has_dict else {}),)
-    return parts, memories
+    try:
+        return parts, [_reader_of(type(one))(one) for one in run.remembering]  # type: ignore[arg-type]
+    except AttributeError:  # a slot that has no value yet
+        return parts, [_values_of(one) for one in run.remembering]
 
 
 @cache
-def _slots_of(kind: type[Detector]) -> tuple[tuple[str, ...], Callable[[Detector], tuple[Any, ...]], bool]:
-    """The slots of a detector, a function that reads them all, and whether it has a dict besides.
+def _reader_of(kind: type[Detector]) -> Callable[[Detector], tuple[Any, ...]]:
+    """As ``_values_of``, for a kind of detectors: one function in C where there are slots only.
 
-    The function returns the class twice behind the values: with fewer than two names it would return no tuple.
+    It returns the class twice behind the values: with fewer than two names it would return no tuple.
     """
-    names = fields_of(kind)  # type: ignore[arg-type]
-    return names, attrgetter(*names, "__class__", "__class__"), kind.__dictoffset__ != 0
+    if kind.__dictoffset__:
+        return _values_of
+    return attrgetter(*fields_of(kind), "__class__", "__class__")  # type: ignore[arg-type]
+
+
+def _values_of(one: Detector) -> tuple[Any, ...]:
+    """The values of the slots of a detector, ``_UNSET`` where there is none, and a copy of its dict behind them."""
+    values = [getattr(one, name, _UNSET) for name in fields_of(type(one))]  # type: ignore[arg-type]
+    return (*values, dict(getattr(one, "__dict__", {})))
 
 
 def _acts_anew(seen: Observation) -> bool:
