@@ -193,7 +193,9 @@ def readable(step: StepRecord) -> StepRecord:
             plain = body_of(plain)
     if plain is not result:
         step = with_result(step, plain)  # the header has a duration
-    return step._replace(result=with_digests(plain)) if len(plain) >= MIN_CHARS else step
+    if len(plain) >= MIN_CHARS and (brief := with_digests(plain)) is not plain:
+        step = step._replace(result=brief)
+    return step
 
 
 def _with_fingerprints(step: StepRecord) -> StepRecord:
