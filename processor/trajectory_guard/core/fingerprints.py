@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from functools import lru_cache
 from hashlib import blake2b, sha256
 from typing import Any, Final
 from zlib import crc32
@@ -53,8 +54,9 @@ def parse_json(text: str) -> Any:
     return json.loads(text) if _has_long_integer(text) else value
 
 
+@lru_cache(maxsize=8)  # a result is looked at by several readers
 def object_in(text: str) -> dict[str, Any]:
-    """The JSON object that ``text`` is; empty if it is none, or is malformed."""
+    """The JSON object that ``text`` is, not to be changed; empty if it is none, or is malformed."""
     try:
         value = parse_json(text)
     except (ValueError, RecursionError):
@@ -102,11 +104,13 @@ def parse_names(text: str) -> Any:
 def parse_json_or_lines(text: str) -> Any:
     """As ``parse_json``, or, where each line is JSON of its own, as many logs are, a list of the lines.
 
+    The value is not to be changed.
+
     >>> parse_json_or_lines('{"event": "start"}\\n{"event": "end"}\\n')
     [{'event': 'start'}, {'event': 'end'}]
     """
     try:
-        return parse_json(text)
+        return object_in(text) or parse_json(text) if text[:1] == "{" else parse_json(text)
     except ValueError:
         first, rest = text.split("\n", 1) if "\n" in text else (text, "")
         if not rest or first.rstrip()[-1:] not in ("}", "]"):

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from trajectory_guard.core.content.result_text import MAX_FORM_CHARS
-from trajectory_guard.core.fingerprints import parse_json
+from trajectory_guard.core.fingerprints import object_in
 from trajectory_guard.core.literals import parse_literal
 from trajectory_guard.core.wordlists import ascii_beginnings, beginnings, may_hold
 
@@ -254,13 +254,12 @@ def _members(text: str) -> dict[str, Any]:
     """The members, by name in lower case, of a short object in JSON or as Python writes it; none of anything else."""
     if text[:1] != "{" or len(text) > _MAX_OBJECT_CHARS:
         return {}
-    value: Any = None
-    for parse in (parse_json, parse_literal) if "'" in text else (parse_json,):
+    value: Any = object_in(text)
+    if not value and "'" in text:
         try:
-            value = parse(text)
-            break
+            value = parse_literal(text)
         except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-            continue
+            return {}
     return {str(key).lower(): item for key, item in value.items()} if isinstance(value, dict) else {}
 
 

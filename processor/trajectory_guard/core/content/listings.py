@@ -12,7 +12,7 @@ from zlib import crc32
 
 from trajectory_guard.core.content.masking import mask_lines, mask_noise
 from trajectory_guard.core.content.result_text import DECIMAL, MIN_QUOTE_CHARS
-from trajectory_guard.core.fingerprints import parse_json
+from trajectory_guard.core.fingerprints import object_in, parse_json
 from trajectory_guard.core.text import both_ends
 
 _SCORE_OF_LINE: Final = re.compile(
@@ -41,7 +41,7 @@ def hits_form(result: str, values: Sequence[str] = ()) -> str:
     if len(result) > _MAX_HITS_CHARS or result.count("{") < 2:
         return ""
     try:
-        value = parse_json(result)
+        value = object_in(result) if result[0] == "{" else parse_json(result)
     except (ValueError, RecursionError):
         return ""
     beside: list[str] = []
