@@ -92,9 +92,12 @@ def as_data(text: str) -> str:
     """
     text = without_credentials(text)
     if not text.isprintable():
-        text = "\n".join(text.splitlines())
-        text = "".join(char if char in "\n\t " or char.isprintable() else " " for char in text)
+        text = "\n".join([line if line.isprintable() else _printable(line) for line in text.splitlines()])
     return _MARKERS.sub(_harmless, text).replace('"', "'")
+
+
+def _printable(line: str) -> str:
+    return "".join([char if char == "\t" or char.isprintable() else " " for char in line])
 
 
 def _harmless(match: re.Match[str]) -> str:

@@ -152,8 +152,9 @@ def mask_text(text: str) -> str:
     return _ALL.sub(_kind, text)
 
 
-_OF_PROCESS: Final = re.compile(r"(?<=[\w\]]):[1-9]\d{3,4}(?![\d.:])|==\d{2,9}==", re.ASCII)
-"""The port of an address, and the number that a sanitizer puts before its lines."""
+_OF_PROCESS: Final = re.compile(r":(?<=[\w\]]:)[1-9]\d{3,4}(?![\d.:])|==\d{2,9}==", re.ASCII)
+"""The port of an address, and the number that a sanitizer puts before its lines. The character before a port is looked
+at behind its colon: so a search skips to the colons."""
 
 
 @lru_cache(maxsize=16)  # a result that changed is compared in several ways, and most of them mask it

@@ -137,8 +137,9 @@ def answer_form(result: str, values: tuple[str, ...], *, error: bool, scores: bo
     return " ".join(words[:_MAX_WORDS])
 
 
-_JOINT: Final = re.compile(r"(?<=[^\W_])[-_](?=[^\W_])")
-"""A joint within a name, which an answer may spell without: ``list-users`` is refused as ``ListUsers``."""
+_JOINT: Final = re.compile(r"[-_](?<=[^\W_].)(?=[^\W_])")
+"""A joint within a name, which an answer may spell without: ``list-users`` is refused as ``ListUsers``. The character
+before it is looked at behind it: so a search skips to the joints."""
 
 
 def is_timetable(text: str) -> bool:

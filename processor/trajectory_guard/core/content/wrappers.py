@@ -289,7 +289,7 @@ def _inside(text: str) -> str:
             return text[:start].rstrip()
     if "\n" in end or "0" in end or "@" in end or "[" in end:
         last_line = text.rstrip().rfind("\n")
-        if (foot := _FEET.search(text, max(0, len(text) - _END_CHARS, last_line))) is not None:
+        if (foot := _FEET.match(text, max(0, len(text) - _END_CHARS, last_line))) is not None:
             return text[: foot.start()]
     if "\n\n" in text[-_REMARK_CHARS:] or "\n\n" in text[:_REMARK_CHARS]:
         for part in (_REMARK.search(text, max(0, len(text) - _REMARK_CHARS)), _REMARK.match(text)):

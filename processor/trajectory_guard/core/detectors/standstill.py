@@ -62,7 +62,8 @@ _LETTERS: Final = re.compile(r"[^\W\d_]+")
 _DIGIT: Final = re.compile(r"\d")
 _MASKED: Final = re.compile(r"(?<![^\W\d_])[^\W\d_]{0,64}\d[\w.,:/-]{0,64}|<\w{1,16}>")
 _SENTENCE: Final = re.compile(r"[\n{}\[\],;|]|(?<=[.!?。])\s")
-_FIGURE: Final = re.compile(r"(?:(?<![\w.])-)?\d{1,9}(?:[.,]\d{1,6})?")
+_FIGURE: Final = re.compile(r"[-\d](?:(?<=-)(?<![\w.]-)\d{1,9}|(?<!-)\d{0,8})(?:[.,]\d{1,6})?")
+"""A number with its sign. The character before a sign is looked at behind it: so a search skips to signs and digits."""
 
 _WIDTH: Final = 2
 _INDEX: Final = 4
