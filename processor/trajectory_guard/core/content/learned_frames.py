@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import islice
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -180,7 +181,9 @@ def without_learned_frame(
         return step, frame
     if _is_failure(step) and frame.answers < _ANSWERS_BEFORE_FAILURES:
         return step, frame  # errors of one kind have a template of their own
-    first, last = _first_tokens(result, step.tool_name), _last_tokens(result, step.tool_name)
+    begins = frame.answers == 0  # later on an end without a place of the frame needs no look
+    first = _first_tokens(result, step.tool_name) if begins or frame.head else []
+    last = _last_tokens(result, step.tool_name) if begins or frame.foot else []
     head, foot = _merged(frame, frame.head, first, at, ahead=True), _merged(frame, frame.foot, last, at, ahead=False)
     answer = _between(result, first[: len(head)], last[: len(foot)])
     frame = frame.after(step, at, head, foot, answer)
@@ -210,30 +213,37 @@ def _names(step: StepRecord, slots: Slots, tokens: Sequence[_Token]) -> bool:
 
 def _first_tokens(text: str, tool: str) -> list[_Token]:
     """The first tokens of a text."""
-    return _split(text[:_CHARS], tool)[:_MAX_TOKENS]
+    return _split(text[:_CHARS], tool, 0, _MAX_TOKENS)
 
 
 def _last_tokens(text: str, tool: str) -> list[_Token]:
     """The last tokens of a text, the last one first."""
     start = max(0, len(text) - _CHARS)
-    tokens = _split(text[start:], tool)[: -_MAX_TOKENS - 1 : -1]
-    return [_Token(one.text, one.start + start, one.end + start) for one in tokens]
+    return _split(text[start:], tool, start, _CHARS)[: -_MAX_TOKENS - 1 : -1]
 
 
-def _split(text: str, tool: str) -> list[_Token]:
-    """The tokens of a text: words, signs and spaces, and what the masks know and the name of the tool as one each."""
+def _split(text: str, tool: str, ahead: int, most: int) -> list[_Token]:
+    """The tokens of a text: words, signs and spaces, and what the masks know and the name of the tool as one each.
+
+    Parameters:
+        ahead: characters before this part of the text; most: number of tokens after which it is left.
+    """
     spans = [(start, end, _NOISE) for start, end in noise_spans(text)]
     at = text.find(tool) if tool else -1
     while at >= 0 and len(spans) < _MAX_TOKENS:
         spans.append((at, at + len(tool), _TOOL))
         at = text.find(tool, at + len(tool))
-    tokens, place = [], 0
+    tokens: list[_Token] = []
+    place = 0
     for start, end, kind in (*sorted(spans), (len(text), len(text), "")):
         if start < place:
             continue
-        tokens += [_Token(one[0], one.start(), one.end()) for one in _TOKEN.finditer(text, place, start)]
+        found = islice(_TOKEN.finditer(text, place, start), most - len(tokens))
+        tokens += [_Token(one[0], one.start() + ahead, one.end() + ahead) for one in found]
+        if len(tokens) == most:
+            break
         if end > start:
-            tokens.append(_Token(kind, start, end))
+            tokens.append(_Token(kind, start + ahead, end + ahead))
         place = end
     return tokens
 
