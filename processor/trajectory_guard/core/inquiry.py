@@ -377,7 +377,7 @@ def _is_entry(parts: tuple[int, ...], before: tuple[int, ...], known: frozenset[
     return _FRESH_SHARE * _length(changed) <= _length([part for part in changed if part not in known])
 
 
-_NUMBER: Final = re.compile(r"\d{1,15}(?!\d)")
+_NUMBER: Final = re.compile(r"\d\d{0,14}(?!\d)")
 _TOKEN: Final = re.compile(r"[^\s\"',{}\[\]()<>]{4,512}")
 ADVANCES: Final = 2
 """Calls in a row that went on from the one before, from which they are a way: one step may be any change."""

@@ -138,6 +138,8 @@ _EMPTY_PHRASE: Final = re.compile(
 )
 _ASIDE: Final = re.compile(r"(?<=[.!\w]) ?(?:\([^()]{1,60}\)|\[[^\[\]]{1,60}\])\W{0,3}\Z")
 """A remark in brackets behind the answer: how long it took, how many queries are left."""
+_ASIDE_END: Final = 4
+"""Its closing bracket is among so many characters at the end."""
 _WRAPPING: Final = ("result", "output")
 """Keys under which Gemini's clients send an answer that is no object."""
 _RESULT_KEYS: Final = (
@@ -169,7 +171,9 @@ def is_empty_result(result: str) -> bool:
             return False
         return _is_empty_wrapper(result) if result[:1] == "{" else _TABLE_WITHOUT_ROWS.match(result) is not None
     text = " ".join(result.split())
-    if text.lower() in _EMPTY_TEXTS or _EMPTY_PHRASE.match(_ASIDE.sub("", text)):
+    end = text[-_ASIDE_END:]
+    said = _ASIDE.sub("", text) if ")" in end or "]" in end else text
+    if text.lower() in _EMPTY_TEXTS or _EMPTY_PHRASE.match(said):
         return True
     return _is_empty_wrapper(text) if text[:1] == "{" else _TABLE_WITHOUT_ROWS.match(result) is not None
 

@@ -263,8 +263,9 @@ def _is_grouped(whole: str, grouped: str) -> bool:
     return joined == whole.lower() and joined.isalnum() and sum(map(str.isdigit, joined)) >= _MIN_DIGITS
 
 
-_BETWEEN_KINDS: Final = re.compile(r"(?<=[^\W\d_]) (?=\d)|(?<=\d) (?=[^\W\d_])")
-_GROUPING: Final = re.compile(r"(?<=\w)[ ./-](?=\w)")
+_BETWEEN_KINDS: Final = re.compile(r" (?:(?<=[^\W\d_] )(?=\d)|(?<=\d )(?=[^\W\d_]))")
+_GROUPING: Final = re.compile(r"[ ./-](?<=\w.)(?=\w)")
+"""The character before a separator is looked at behind it: so a search skips to the separators."""
 _MIN_DIGITS: Final = 8
 """Digits from which groups of them are parts of one number: 192.168.1.1 and 19.21.68.1 have fewer or other parts."""
 
