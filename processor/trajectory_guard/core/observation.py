@@ -348,6 +348,7 @@ class Observation:
     memory = 0
     forgets = False
     # computed where a rule asks for them
+    only_says_done: bool | None = None  # by ``insanity.only_says_done``
     _values: tuple[str, ...] | None = None
     _thought_key: str | None = None
     _fails_in_words: bool | None = None
@@ -464,7 +465,7 @@ class Observation:
         if self.outcome != SUCCESS or not self.in_a_row or is_lookup(step.tool_name):
             return False
         text, moves = (step.result or "").strip(), scrolls(step.tool_name, step.args)
-        if carries_content(step.args) and not moves:
+        if carries_content(step.args, self.values) and not moves:
             return False
         if (names_call if moves else names_click)(text, step.tool_name, step.args):
             return True  # it says where the move was made, too, or what was clicked

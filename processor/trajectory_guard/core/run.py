@@ -279,15 +279,15 @@ class Run:
 
     def note_new_call(self, seen: Observation) -> None:
         """Note what a call did that was not made before."""
-        if seen.progress or carries_content(seen.step.args):
+        if seen.progress or carries_content(seen.step.args, seen.values):
             self.last_work = self.index
         if enters_text(seen.step.args):
             self.entries, self.last_entry = self.entries + 1, self.index
         if self.entries >= _ENTRIES:
             self.last_record = self.index
-        if seen.acts:
+        if acts := seen.acts:
             self._note_places(seen)
-        if seen.acts or self.last_record == self.index:
+        if acts or self.last_record == self.index:
             self.last_act = self.index
 
     def _note_places(self, seen: Observation) -> None:

@@ -183,7 +183,7 @@ def _is_report(seen: Observation, text: str) -> bool:
     said, _, below = text.partition("\n")
     if below and not (below[0] in _SETS_OFF and is_acknowledgement(said) and not names_error(text)):
         return False  # more than a remark that is set off from it
-    return moves_cursor(tool, args) or not (points_at_view(tool) or carries_content(args))
+    return moves_cursor(tool, args) or not (points_at_view(tool) or carries_content(args, seen.values))
 
 
 def _may_say_done(seen: Observation, text: str, said: str) -> bool:
@@ -347,7 +347,7 @@ def _of_answer(seen: Observation, text: str, pause_s: float, *, paced: bool, sta
         return Certainty.WAITING
     if seen.is_bare_acknowledgement:
         return Certainty.ACKNOWLEDGED
-    if is_acknowledgement(text) and carries_content(step.args) and not commands_in(seen.tool, step.args):
+    if is_acknowledgement(text) and carries_content(step.args, seen.values) and not commands_in(seen.tool, step.args):
         return Certainty.LIKELY  # sending the same content again has no further effect
     short = is_short(text)
     if (short and not is_lookup(step.tool_name)) or reports_status(text):

@@ -317,6 +317,7 @@ def _opened(text: str) -> str:
 _MAX_LAYERS: Final = 3
 
 
+@lru_cache(maxsize=8)  # several rules ask within one step
 def answer_in(text: str) -> str:
     """The part of a result whose words may say that the call failed.
 

@@ -410,18 +410,19 @@ _STATUS_KEYS: Final = frozenset(("phase", "progress", "stage", "state", "status"
 _MAX_STATUS_CHARS: Final = 1_000
 
 
-def carries_content(args: Any) -> bool:
+def carries_content(args: Any, values: Sequence[str]) -> bool:
     """Whether a request hands over content (a note, a list, a text), and not just names where to act.
 
     Handing over the same content again achieves nothing, even where pressing the same button again would.
 
-    >>> carries_content({"at": [7, 9]}), carries_content({"path": "a.py", "text": "x = 1 + 2"})
+    >>> note = {"path": "a.py", "text": "x = 1 + 2"}
+    >>> carries_content({"at": [7, 9]}, ("7", "9")), carries_content(note, values_of(note))
     (False, True)
     """
     nested = [one for one in args.values() if isinstance(one, (dict, list)) and one] if isinstance(args, dict) else ()
     if not all(map(_is_place, nested)):
         return True
-    heads = [value[:MAX_FORM_CHARS] for value in values_of(args)]
+    heads = [value[:MAX_FORM_CHARS] for value in values]
     return sum(len(head.split()) for head in heads) >= _CONTENT_WORDS or sum(map(_wide, heads)) >= _CONTENT_WIDE
 
 

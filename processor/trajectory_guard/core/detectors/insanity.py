@@ -119,7 +119,7 @@ def _hands_over_another(seen: Observation) -> bool:
     text = result.strip()
     if seen.outcome != SUCCESS or not result or result[_ACKNOWLEDGEMENT_CHARS:] or not is_acknowledgement(text):
         return False
-    if is_lookup(seen.step.tool_name) or not carries_content(seen.step.args):
+    if is_lookup(seen.step.tool_name) or not carries_content(seen.step.args, seen.values):
         return False
     return len(seen.values) > 1 or text[:1] == "{" or len(text.split()) == 1
 
@@ -137,12 +137,18 @@ def is_silent_command(seen: Observation) -> bool:
 
 def only_says_done(seen: Observation) -> bool:
     """Whether an action, or a command that is no look, returned nothing, or an acknowledgement: it shows no state."""
+    if seen.only_says_done is None:
+        seen.only_says_done = _only_says_done(seen)
+    return seen.only_says_done
+
+
+def _only_says_done(seen: Observation) -> bool:
     step, text = seen.step, (seen.step.result or "").strip()
     if step.result is None or seen.outcome not in (SUCCESS, EMPTY) or is_lookup(step.tool_name):
         return False
     if names_click(text, step.tool_name, step.args):
         return True
-    if is_handoff(step.tool_name) or carries_content(step.args):
+    if is_handoff(step.tool_name) or carries_content(step.args, seen.values):
         return False
     if not text:
         return not _looks(commands_in(seen.tool, step.args))
