@@ -181,9 +181,7 @@ def without_learned_frame(
         return step, frame
     if _is_failure(step) and frame.answers < _ANSWERS_BEFORE_FAILURES:
         return step, frame  # errors of one kind have a template of their own
-    begins = frame.answers == 0  # later on an end without a place of the frame needs no look
-    first = _first_tokens(result, step.tool_name) if begins or frame.head else []
-    last = _last_tokens(result, step.tool_name) if begins or frame.foot else []
+    first, last = _tokens(result, step.tool_name, frame)
     head, foot = _merged(frame, frame.head, first, at, ahead=True), _merged(frame, frame.foot, last, at, ahead=False)
     answer = _between(result, first[: len(head)], last[: len(foot)])
     frame = frame.after(step, at, head, foot, answer)
@@ -211,15 +209,19 @@ def _names(step: StepRecord, slots: Slots, tokens: Sequence[_Token]) -> bool:
     return bool(ids and step.args) and any(one in text_of(step.args) for one in ids)
 
 
-def _first_tokens(text: str, tool: str) -> list[_Token]:
-    """The first tokens of a text."""
-    return _split(text[:_CHARS], tool, 0, _MAX_TOKENS)
-
-
-def _last_tokens(text: str, tool: str) -> list[_Token]:
-    """The last tokens of a text, the last one first."""
+def _tokens(text: str, tool: str, frame: Frame) -> tuple[list[_Token], list[_Token]]:
+    """The first tokens of a text, and the last ones, the last one first; none where a known frame has no place."""
+    begins = frame.answers == 0
+    ahead, behind = begins or frame.head != b"", begins or frame.foot != b""
     start = max(0, len(text) - _CHARS)
-    return _split(text[start:], tool, start, _CHARS)[: -_MAX_TOKENS - 1 : -1]
+    last = _split(text[start:], tool, start, _CHARS) if behind else []
+    if not ahead:
+        first = []
+    elif behind and not start:
+        first = last[:_MAX_TOKENS]
+    else:
+        first = _split(text[:_CHARS], tool, 0, _MAX_TOKENS)
+    return first, last[: -_MAX_TOKENS - 1 : -1]
 
 
 def _split(text: str, tool: str, ahead: int, most: int) -> list[_Token]:
