@@ -40,9 +40,9 @@ LOOPS: list[tuple[str, str, list[Any], str]] = [
     ("one line, or flat object", "run_sql", [{"query": "SELECT 1"}] * AGAIN, LONG),
     (
         "one line, or flat object",
-        "zoom_in",
-        [{"by": 2}] * AGAIN,
-        '{"ok": true, "message": "The map was zoomed in by 2."}',
+        "set_zoom",
+        [{"level": 2}] * AGAIN,
+        '{"ok": true, "message": "The map was zoomed to level 2."}',
     ),
     ("with Enter", "press_key", [{"key": "Enter"}] * AGAIN, "ok"),
     ("Tab or an arrow", "press_key", [{"key": "Tab"}] * AGAIN, "ok"),

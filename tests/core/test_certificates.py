@@ -133,6 +133,22 @@ def loops() -> dict[str, list[Any]]:
                 record("delete", {"pod": pod}, f"pod {pod} deleted"),
             )
         ],
+        "undone": [
+            one
+            for at in range(9)
+            for one in (
+                record("edit", {"path": "a/values.yaml", "old": f"pool: {50 - 30 * (at % 2)}", "new": f"pool: {20 + 30 * (at % 2)}"}, "1 replacement"),
+                record("logs", {"app": "api"}, f"Error: the pool of api-{at * 7} is {('empty', 'too large')[at % 2]} at :{at * 31}"),
+            )
+        ],
+        "long_standstill": [
+            one
+            for at in range(40)
+            for one in (
+                record("audit", {"command": "abcd"[at * at // 3 % 4]}, f"{1208 + at * 7 % 5} packages, four of them cannot be mended"),
+                record("look", {"at": "efgh"[at * 7 % 4]}, f"The disk is full to {90 + at * 11 % 7} percent, nothing can be deleted"),
+            )
+        ],
         "standstill": [
             one
             for at in range(14)

@@ -113,6 +113,25 @@ def noisy_steps(seed: int, count: int) -> Iterator[StepRecord]:
     rare += [record("think", {"thought": f"{one}, {'very ' * at}slowly"}, "noted") for at, one in enumerate("abcd" * 9)]
     parts = [record("read", {"file": f"p_{at}.py"}, f"File {at} defines the class Part{at}.") for at in range(40)]
     rare += parts * 4
+    rare += [
+        record("submit", {"answer": f"it is all {one} now"}, "noted") for one in ("done", "ready", "over", "there")
+    ]
+    for at in range(9):
+        sizes = (f"pool: {50 - 30 * (at % 2)}", f"pool: {20 + 30 * (at % 2)}")
+        rare += [
+            record("edit", {"path": "a/values.yaml", "old": sizes[0], "new": sizes[1]}, "1 replacement"),
+            record(
+                "logs", {"app": "api"}, f"Error: the pool of api-{at * 7} is {('empty', 'full')[at % 2]} at :{at * 31}"
+            ),
+        ]
+    rare += [
+        record(
+            "audit",
+            {"command": f"audit {'abcd'[at * at // 3 % 4]}"},
+            f"{1208 + at * 7 % 5} packages, nothing for four of them",
+        )
+        for at in range(60)
+    ]
     for at, step in enumerate(rare, count + 12):
         yield step._replace(step_id=f"{at:016x}", timestamp=at * 2.0)
 

@@ -178,18 +178,68 @@ def test_unknown_calls_and_unknown_answers_may_be_new() -> None:
     assert findings([one._replace(result=None, state_snapshot_hash=None) for one in steps]) == []
 
 
-def test_it_only_nudges() -> None:
-    steps = [
-        one._replace(step_id=f"{at:016x}", timestamp=at * 9.0)
-        for at, one in enumerate([*combinations(count=25), *combinations(seed=2, count=25), *combinations(seed=3)])
-    ]
-    alone = EngineSettings(weights={"TYPE_II_INSANITY": 1.5} | {f"TYPE_{one}": 0.0 for one in OTHERS})
-    verdicts = evaluate(steps, alone)
+ALONE = {"TYPE_II_INSANITY": 1.5} | {
+    f"TYPE_{one}": 0.0 for one in ("I_STUTTER", "III_PHANTOM", "IV_PINGPONG", "V_ERROR_STREAK", "VI_MONOLOGUE")
+}
+
+
+def verdicts_alone(steps: list[Any]) -> list[Verdict | None]:
+    numbered = [one._replace(step_id=f"{at:016x}", timestamp=at * 9.0) for at, one in enumerate(steps)]
+    return evaluate(numbered, EngineSettings(weights=ALONE))
+
+
+def test_it_only_nudges_until_it_has_lasted_for_long() -> None:
+    verdicts = verdicts_alone([*combinations(count=25), *combinations(seed=2, count=25), *combinations(seed=3)])
+    long = [at for at, one in enumerate(verdicts) if one is not None and one.rule == "long_standstill"]
+    nudge, stop = first_level(verdicts, Level.NUDGE), first_level(verdicts, Level.STOP)
+    assert nudge is not None
+    assert stop is not None
+    assert long[0] >= 32
+    assert nudge < long[0] < stop
+
+
+def test_a_word_that_is_new_now_and_then_puts_the_stop_off() -> None:
+    steps = list(combinations(count=100))
+    for at, word in enumerate(("lamp", "chair", "map", "tool", "paint")):
+        steps[20 * at + 19] = record("audit", {"command": f"audit --{word}"}, LANGUAGES["English"].format(1_210))
+    verdicts = verdicts_alone(steps)
     assert first_level(verdicts, Level.NUDGE) is not None
     assert first_level(verdicts, Level.STOP) is None
 
 
-OTHERS = ("I_STUTTER", "III_PHANTOM", "IV_PINGPONG", "V_ERROR_STREAK", "VI_MONOLOGUE")
+def test_a_round_of_calls_without_arguments_is_nudged_only() -> None:
+    """The shelves of a library look alike, and the robot walks along them."""
+    steps = [
+        record("forward", {}, "ok")
+        if at % 2
+        else record("read_label", {}, "the label was read, and the book is in its place")
+        for at in range(120)
+    ]
+    assert findings(steps, "long_standstill") == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Step {} of 90 done, the arm is at rest.",
+        "第{}/90步完成，机械臂处于静止状态，一切正常。",
+        "Schritt {} von 90 ist getan, der Arm ruht.",
+    ],
+)
+def test_a_count_that_has_an_end_shows_how_far_the_work_is(answer: str) -> None:
+    steps = [record("move", {"to": "ab"[at % 2]}, answer.format(at + 1)) for at in range(60)]
+    assert findings(steps) == []
+
+
+def test_a_counter_of_all_calls_is_nothing_new_though_not_every_answer_is_read() -> None:
+    """An answer to a call with a new word is not read, so the counter of the next one has moved by two."""
+    words = ["open", "push", "pull", "look at", "knock on", "listen at"]
+    steps = []
+    for at in range(60):
+        command = f"{words[at // 3 % 6]} gate" if at % 3 == 0 else ("west", "east")[at % 3 - 1]
+        said = ("The gate is locked.", "You are at the well.", "You are in the courtyard.")[at % 3]
+        steps.append(record("act", {"command": command}, f"{said}\n(Moves: {at + 1}, Score: 5)"))
+    assert findings(steps)
 
 
 def test_calls_without_arguments_are_remembered_when_the_state_is_saved() -> None:

@@ -144,7 +144,9 @@ class Engine:
         given, kinds = DetectorSettings(redact=settings.redact, settle=settle), (*REGISTRY.values(), *REPORTED)
         self._factories = [_factory(kind, given) for kind in REGISTRY.values() if self._weights[kind.loop_type] > 0]
         self._laps = self._weights[TYPE_IV] > 0
-        self._only_nudged = frozenset(rule for kind in kinds if not kind.may_stop for rule in kind.rules)
+        self._only_nudged = frozenset(
+            rule for kind in kinds if not kind.may_stop for rule in kind.rules if rule not in kind.stopping_rules
+        )
         self._lenient = frozenset(rule for kind in kinds if not kind.insists for rule in kind.rules)
 
     def new_state(self, trajectory_id: str) -> TrajectoryState:

@@ -54,9 +54,21 @@ def parse_json(text: str) -> Any:
     return json.loads(text) if _has_long_integer(text) else value
 
 
-@lru_cache(maxsize=8)  # a result is looked at by several readers
 def object_in(text: str) -> dict[str, Any]:
     """The JSON object that ``text`` is, not to be changed; empty if it is none, or is malformed."""
+    return _object_in(text) if len(text) <= _KEPT_CHARS else _parsed_object(text)
+
+
+_KEPT_CHARS: Final = 16_384
+"""No longer text is kept for the next reader of the same result."""
+
+
+@lru_cache(maxsize=8)  # a result is looked at by several readers
+def _object_in(text: str) -> dict[str, Any]:
+    return _parsed_object(text)
+
+
+def _parsed_object(text: str) -> dict[str, Any]:
     try:
         value = parse_json(text)
     except (ValueError, RecursionError):

@@ -384,3 +384,18 @@ class UsageWindow:
         window.tokens, window.costs = array("Q", data["tokens"]), array("d", data["costs"])
         window.unpriced = tuple((at, ModelTokens(*one)) for at, *one in data["unpriced"])
         return window
+
+
+_KEPT_PAIRS: Final = 32
+
+
+def with_pair(pairs: bytes, first: Symbol, second: Symbol) -> bytes:
+    """Pairs of symbols, with a further one; the oldest goes when there are more than 32."""
+    return (pairs + first + second)[-_KEPT_PAIRS * 2 * WIDTH :]
+
+
+def second_of(pairs: bytes, first: Symbol) -> Symbol:
+    """The second symbol of the newest pair that begins with ``first``; ``UNKNOWN`` if there is none."""
+    ring = Ring(2 * _KEPT_PAIRS, pairs)
+    at = ring.last(first)
+    return ring[at + 1] if at >= 0 else UNKNOWN

@@ -270,7 +270,7 @@ class Reader:
                 seen.result = self._normalise_volatile(state, run, seen, previous)
             seen.noisy = history.results[previous] == seen.result or seen.result not in (exact, UNKNOWN)
             reads = seen.noisy and seen.outcome == SUCCESS and not is_communication(step.tool_name)
-            if reads and measures((step.result or "").strip()):
+            if reads and not reads_as_error(step.result or "", seen.values) and measures((step.result or "").strip()):
                 run.last_timed = seen.index
             seen.result_changed = not (seen.noisy or put_off) and seen.outcome != DENIED
             seen.progress = seen.result_changed and not (seen.outcome == ERROR and seen.result in history.results)
@@ -370,7 +370,7 @@ class Reader:
             earlier = known.symbol_of(profile.masked)
             if earlier and not (new_calls and was_written(run.written, text)):
                 symbol = earlier
-                if ages_in(text):
+                if ages_in(text) and not reads_as_error(text, seen.values):
                     run.last_timed = seen.index
         if seen.outcome == ERROR and not seen.in_a_row:
             failures = AlikeFailures.from_plain(known.failures if known is not None else [])

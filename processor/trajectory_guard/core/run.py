@@ -12,14 +12,14 @@ from trajectory_guard.core.content.listings import LINE_BYTES
 from trajectory_guard.core.content.result_text import MAX_FORM_CHARS, carries_content, is_short
 from trajectory_guard.core.detectors.base import Detector
 from trajectory_guard.core.detectors.insanity import only_says_done
-from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, call_symbol, checksum
-from trajectory_guard.core.history import WIDTH, History, Ring, UsageWindow
+from trajectory_guard.core.fingerprints import Symbol, args_hash, call_symbol, checksum
+from trajectory_guard.core.history import WIDTH, History, UsageWindow, second_of, with_pair
 from trajectory_guard.core.inquiry import Advance, Inquiry
 from trajectory_guard.core.laps import KNOWN_FROM, Walk
 from trajectory_guard.core.observation import Observation, SameResultRun
 from trajectory_guard.core.plain import from_text, to_text
 from trajectory_guard.core.policy import Ladder, RunScore
-from trajectory_guard.core.steps import EMPTY, SUCCESS, StepRecord
+from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS, StepRecord
 from trajectory_guard.core.tools import enters_text, is_path, is_waiting, moves_cursor, scrolls
 
 MAX_AGENTS: Final = 8
@@ -27,7 +27,6 @@ NO_FAILURE: Final = -1
 _KEPT_LINES: Final = 320
 _KEPT_COMPLAINTS: Final = 8
 UNKNOWN_RHYTHM: Final = -1.0
-_KEPT_PAIRS: Final = 32
 _LINE: Final = "H"
 """Format of a checksum of ``LINE_BYTES`` bytes: its value depends on the machine, its bytes do not."""
 
@@ -50,10 +49,11 @@ class Run:
             since the last known call; last_entry: index of the newest one.
         last_touched: of the newest one that acted on a file or folder that no act had named before; touched: checksums
             of the newest 24 of these.
-        last_moved: of the newest action without arguments that only says that it was done; last_shown: of the newest
-            call that returned more than that, and takes arguments or returned more than a value (of any with arguments
-            before something has moved); last_changed: of the newest repeated call whose result is not that of the last
-            time. They tell a round over many places from a lap in place (``_note_move``).
+        last_moved: of the newest action without arguments, or by some amount or a place, that only says that it was
+            done; last_led: of the newest of the latter; last_shown: of the newest call that returned more than that,
+            and takes arguments or returned more than a value (of any with arguments before something has moved);
+            last_changed: of the newest repeated call whose result is not that of the last time. They tell a round over
+            many places from a lap in place (``_note_move``).
         last_timed: index of the newest answer that equals an earlier one but for a duration, -1 before the first.
         count: what the model counts aloud.
         last_waiting: index of the newest step that could only prove waiting, -1 before the first; last_stated_wait: of
@@ -113,6 +113,7 @@ class Run:
         "last_changed",
         "last_end",
         "last_entry",
+        "last_led",
         "last_moved",
         "last_new_call",
         "last_progress",
@@ -154,7 +155,7 @@ class Run:
         self.last_stated_wait = -1
         self.waits: tuple[int, ...] = ()
         self.last_timed = -1
-        self.last_moved = self.last_shown = self.last_changed = -1
+        self.last_moved = self.last_led = self.last_shown = self.last_changed = -1
         self.count = Count()
         self.last_work = self.last_act = self.last_record = -1
         self.entries, self.last_entry = 0, -1
@@ -246,6 +247,8 @@ class Run:
             self.last_shown = seen.index  # as mostly
         elif seen.outcome in (SUCCESS, EMPTY):
             self._note_move(seen, previous)
+        elif self.last_shown < previous <= self.last_led:
+            seen.moves_on = seen.outcome == ERROR and seen.index - self.last_progress < _LONGEST_ROUND
 
     def _note_move(self, seen: Observation, previous: int) -> None:
         """Note whether an action may have led on, or had an effect, since the newest equal call.
@@ -255,8 +258,10 @@ class Run:
         page as its result, says which place it is: there it counts whether that comes again.
         """
         step, acts = seen.step, only_says_done(seen)
-        if acts and (step.args == {} or scrolls(step.tool_name, step.args)):
+        leads = acts and scrolls(step.tool_name, step.args)
+        if leads or (acts and step.args == {}):
             self.last_moved = seen.index
+            self.last_led = seen.index if leads else self.last_led
         elif not acts and seen.outcome != EMPTY and (step.args or not is_short(step.result or "")):
             self.last_shown = seen.index
         if seen.differs:
@@ -357,19 +362,19 @@ class Run:
     def note_dated(self, call: Symbol, masked: Symbol) -> None:
         """Remember the result of a call without its clocks and ids."""
         if call:
-            self.dated = _with_pair(self.dated, call, masked)
+            self.dated = with_pair(self.dated, call, masked)
 
     def dated_as(self, call: Symbol) -> Symbol:
         """What ``note_dated`` remembers of a call, as of its newest result; ``UNKNOWN`` if nothing."""
-        return _second_of(self.dated, call)
+        return second_of(self.dated, call)
 
     def note_unfiltered(self, written: Symbol, plain: Symbol) -> None:
         """Remember that a command, as it is written, stands for itself without its filters."""
-        self.unfiltered = _with_pair(self.unfiltered, written, plain)
+        self.unfiltered = with_pair(self.unfiltered, written, plain)
 
     def unfiltered_of(self, written: Symbol) -> Symbol:
         """The command without its filters, as ``note_unfiltered`` remembers it; ``UNKNOWN`` if it does not."""
-        return _second_of(self.unfiltered, written)
+        return second_of(self.unfiltered, written)
 
     def name_command(self, seen: Observation, plain: Any) -> None:
         """Let a command stand for what it is without its filters (``plain``), unless its output is another one by them.
@@ -481,20 +486,8 @@ _LONGEST_ROUND: Final = 192
 """Steps over places, nothing new at any of them: what goes on for longer is taken for a lap in place after all."""
 _PLAIN: Final = (
     "label", "index", "last_progress", "last_new_call", "last_stated_wait", "last_waiting", "last_timed", "last_work",
-    "last_act", "last_changed", "last_moved", "last_record", "last_shown", "last_touched", "entries",
+    "last_act", "last_changed", "last_led", "last_moved", "last_record", "last_shown", "last_touched", "entries",
     "old_states_in_a_row", "failure", "dismissed", "pause_s", "batch_label", "first_superstep", "last_end", "rhythm_s",
     "trace_id", "boundary", "episode_start_s", "gated", "stoppable",
 )  # fmt: skip
 """The fields that are saved as they are."""
-
-
-def _with_pair(pairs: bytes, first: Symbol, second: Symbol) -> bytes:
-    """Pairs of symbols, with a further one; the oldest goes when there are more than ``_KEPT_PAIRS``."""
-    return (pairs + first + second)[-_KEPT_PAIRS * 2 * WIDTH :]
-
-
-def _second_of(pairs: bytes, first: Symbol) -> Symbol:
-    """The second symbol of the newest pair that begins with ``first``; ``UNKNOWN`` if there is none."""
-    ring = Ring(2 * _KEPT_PAIRS, pairs)
-    at = ring.last(first)
-    return ring[at + 1] if at >= 0 else UNKNOWN

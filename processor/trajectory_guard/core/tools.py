@@ -153,16 +153,28 @@ _TAKES: Final = frozenset(_PURPOSES["takes"])
 
 
 def scrolls(tool: str, args: object) -> bool:
-    """Whether a call moves some position by one, and is more than the press of some button.
+    """Whether a call moves some position by one, or by so much, and is more than the press of some button.
 
     >>> scrolls("scroll", {"dy": 300}), scrolls("press", {"key": "Tab"}), scrolls("press", {"button": "Buy"})
     (True, True, False)
     >>> scrolls("keyboard", {"key": "ArrowRight"}), scrolls("xdotool", {"key": "Page_Down"})
     (True, True)
+    >>> scrolls("raise_limit", {"by_mb": 256}), scrolls("set_limit", {"mb": 256})
+    (True, False)
     """
-    if not (_CURSOR - {"press"}).isdisjoint(_words(tool)):
+    if not (_CURSOR - {"press"}).isdisjoint(_words(tool)) or _names_difference(args):
         return True
     return any(isinstance(value, str) and _is_move(value) for value in _values(args))
+
+
+def _names_difference(args: object) -> bool:
+    """Whether arguments say by how much, or which way, something is to change, and not what it is to be."""
+    return type(args) is dict and bool([key for key in args if type(key) is str and _DIFFERENCE.search(key)])
+
+
+_DIFFERENCE: Final = re.compile(
+    r"(?:\A|_)(?:by|delta|d[xyz]|steps?|increment|decrement|factor|deg|degrees|direction)(?:_|\Z)", re.IGNORECASE
+)
 
 
 def _is_move(text: str) -> bool:
@@ -170,7 +182,7 @@ def _is_move(text: str) -> bool:
         return False
     if _PARENT_FOLDER.match(text) or _ARROW_KEY.match(text):
         return True
-    return not _CURSOR.isdisjoint(text.lower().split())
+    return not _CURSOR.isdisjoint(text.lower().removeprefix("text=").split())
 
 
 _STATUS: Final = frozenset(_PURPOSES["status"])

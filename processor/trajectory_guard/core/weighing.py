@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Final
 
 from trajectory_guard.core.content.durations import measures
 from trajectory_guard.core.content.envelope import may_change
 from trajectory_guard.core.content.masking import shares_done
-from trajectory_guard.core.content.onward import has_more, invites_next
+from trajectory_guard.core.content.onward import has_more, invites_next, remains
 from trajectory_guard.core.content.outcome import names_error
 from trajectory_guard.core.content.pending import has_ended_badly, is_pending
 from trajectory_guard.core.content.restatement import says_done, text_in_fields
@@ -58,6 +59,7 @@ _PACE_OF_DOUBT: Final = 2.0  # something may have moved on: failures in other wo
 _PASSED_BY_NOW: Final = 16
 _CHANGED_BY_NOW: Final = 48
 _DONE_BY_NOW: Final = 192
+_KEPT_LAGS: Final = 6
 
 
 def weigh(run: Run, seen: Observation, policy: ToolSettings | None, poll_patience: int) -> None:
@@ -82,7 +84,8 @@ def weigh(run: Run, seen: Observation, policy: ToolSettings | None, poll_patienc
         _weigh_lap(run, seen, works=works)
     if seen.moves_on or seen.has_effect:
         seen.certainty = weakest(seen.certainty, Certainty.ACKNOWLEDGED)
-        seen.pace = max(seen.pace, PACE[Certainty.ACKNOWLEDGED] * PACE_OF_MOVES)
+        laps = 1 if seen.outcome == ERROR else PACE_OF_MOVES
+        seen.pace = max(seen.pace, PACE[Certainty.ACKNOWLEDGED] * laps)
     if seen.certainty is Certainty.WAITING:
         if has_index:
             run.last_waiting = run.index
@@ -113,6 +116,8 @@ def _pace(seen: Observation, pause_s: float) -> float:
         # detected as early as any repeat: only escalation is slow
         slow = seen.fails_otherwise or (pause_s >= scope.RETRY_PAUSE_S and _is_partly_done(seen))
         pace = _PACE_OF_DOUBT if slow else 1.0
+        if not seen.in_a_row and _comes_in_no_order(seen) and is_acknowledgement((seen.step.result or "").strip()):
+            pace = PACE[Certainty.ACKNOWLEDGED] * PACE_OF_MOVES  # moves of a game, strokes of a pen, keys
     elif seen.certainty is Certainty.ACKNOWLEDGED and seen.is_acknowledged_move:
         pace *= PACE_OF_MOVES
     elif seen.varies:
@@ -120,6 +125,13 @@ def _pace(seen: Observation, pause_s: float) -> float:
     if seen.new_work_since_repeat and not seen.asks and not names_error(seen.step.result or ""):
         pace = max(pace, PACE[Certainty.ACKNOWLEDGED])  # a look around between pieces of work
     return pace
+
+
+def _comes_in_no_order(seen: Observation) -> bool:
+    """Whether a call was repeated after ever other numbers of steps. A lap has the same number of steps each time."""
+    at = seen.repeated_at[-_KEPT_LAGS:]
+    lags = {later - earlier for earlier, later in pairwise(at)}
+    return len(lags) > 1
 
 
 def _weigh_lap(run: Run, seen: Observation, *, works: bool) -> None:
@@ -233,8 +245,11 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
         return Certainty.WAITING if waits else Certainty.ACKNOWLEDGED
     if seen.counts_calls and seen.made < _DONE_BY_NOW:
         return Certainty.WAITING  # something may be done with each of them
-    if is_finisher(step.tool_name) and seen.outcome == SUCCESS and seen.made < _DONE_BY_NOW and invites_next(text):
-        return Certainty.WAITING  # the same answer to another question
+    if seen.outcome == SUCCESS and seen.made < _DONE_BY_NOW:
+        if is_finisher(step.tool_name) and invites_next(text):
+            return Certainty.WAITING  # the same answer to another question
+        if (takes_next(step.tool_name) or not is_lookup(step.tool_name)) and remains(text):
+            return Certainty.WAITING  # the next batch
     if seen.outcome == DENIED:
         return Certainty.CERTAIN
     if seen.outcome == ERROR or seen.signature is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import combinations
 from math import sqrt
 from statistics import NormalDist, median
@@ -76,10 +75,8 @@ _AGE: Final = re.compile(
 _AGE_PARTS: Final = re.compile(r"\d+(?:\.\d+)?")
 
 
-@lru_cache(maxsize=4)  # several rules ask within one step
 def times_in(result: str) -> list[float]:
     """The durations that masks replace in an answer, seconds, in order; none if there are more than ``MAX_FIGURES``.
-    The list is not to be changed.
 
     Of a rate it is the time that one byte, bit or turn takes.
 

@@ -93,14 +93,15 @@ RATE: Final = r"(?P<rate>\b\d+(?:[.,]\d+)? ?(?:[kKMGT]i?)?(?:B|bit|it)/s(?:ec)?\
 """The rate of a transfer or a progress bar. Other rates, such as of wind or of requests, are readings."""
 _NUMBERED: Final = r")(?i: ?(?:id|no|number|num|count))?[ :=#.(\[]{1,3}\d+(?:\.\d+)?\b(?!-\d\d-\d\d))"
 _COUNTED: Final = (
-    r"(?:attempt|retry|retries|try|tries|pid|process|thread|tid|req(?:uest)?(?! \d)|trace|span|session|seed|nonce"
+    r"(?:attempt|step(?<=current step)"  # of a harness, which counts them
+    r"|retry|retries|try|tries|pid|process|thread|tid|req(?:uest)?(?! \d)|trace|span|session|seed|nonce"
     r"|timestamp|(?<!\.)ts|support(?= id\b)|(?:duration|elapsed|latency|took)_ms)"
 )
 _ATTEMPT: Final = r"(?P<count>\b(?=[adelnprstADELNPRST])(?i:" + _COUNTED + _NUMBERED
 _POSITION: Final = (
     r"(?P<position>\b(?=[irtpsmelcwIRTPSMELCW])(?i:iteration|round|turn|port|seq|sequence|msg|message|event|run|line|ln|lineno|col|column|char"
-    r"|step|call|invocation|time|worker|conn(?:ection)?|retry-after" + _NUMBERED
-)
+    r"|step|call|invocation|time|worker|conn(?:ection)?|retry-after" + _NUMBERED[:-1] + r"(?! ?(?:/|of) ?\d))"
+)  # a step of so many says how far something is
 _BUILD_STEP: Final = r"(?P<lasted_>(?<!\S)#\d{1,4} \d{1,6}\.\d{1,3}(?= ))"  # of BuildKit: step, seconds since its start
 _SYSLOG: Final = r"(?P<pid>(?<=[\w.-]\[)\d{1,9}(?=\]:))"
 _CELL: Final = r"(?P<cell>\b(?:In|Out) ?\[\d+\])"

@@ -69,6 +69,48 @@ def has_more(text: str) -> bool:
 _HAS_MORE: Final = re.compile(r'"has_?(?:more|next)(?:_?page)?"\s{0,4}:\s{0,4}true', re.IGNORECASE)
 
 
+def remains(text: str) -> bool:
+    """Whether a brief answer says how much was done and that more is left: that of one batch of many, in any language.
+
+    The number of tries that are left is none of it.
+
+    >>> remains("Migrated 500 users. More users remain."), remains('{"deleted": 1000, "is_truncated": true}')
+    (True, True)
+    >>> remains("Se movieron 50 correos; quedan más."), remains("Wrong code. 2 attempts remain.")
+    (True, False)
+    >>> remains("Done. 0 rows remain."), remains("No more rows.")
+    (False, False)
+    """
+    if len(text) > _MAX_CHARS or text.count("\n") > _MAX_LINES or _DONE.search(text) is None:
+        return False
+    if text[:1] == "{":
+        return _FLAG.search(text) is not None or has_more(text)
+    left = _LEFT.search(text) or _LEFT_ELSEWHERE.search(text)
+    return left is not None and _NONE_LEFT.search(text) is None
+
+
+_MAX_LINES: Final = 6
+_DONE: Final = re.compile(r"(?<![\w.,:-])[1-9]\d{0,8}(?![\w:-])", re.ASCII)
+_FLAG: Final = re.compile(
+    r'"(?:more|has_?more|is_?truncated|incomplete|more_(?:available|results|remain(?:ing|s)?))"\s{0,4}:\s{0,4}true'
+    r'|"(?:eof|is_?last|exhausted|end_?of_?(?:file|data|queue))"\s{0,4}:\s{0,4}false'
+    r'|"(?:remaining|left)"\s{0,4}:\s{0,4}[1-9]|"next_?(?:page_?)?(?:token|cursor)"\s{0,4}:\s{0,4}"[^"]',
+    re.IGNORECASE,
+)
+_LEFT: Final = re.compile(
+    r"\b(?:more|further|other) [^.\n]{0,40}(?:remain|left\b|to (?:go|do|process|migrate)|available|pending|waiting)"
+    r"|\bremain(?:s|ing)?\b|\bare more\b|\bmore to \w|\brun (?:it |this )?again\b",
+    re.IGNORECASE,
+)
+_LEFT_ELSEWHERE: Final = beginnings("remaining")
+_NONE_LEFT: Final = re.compile(
+    r"\b(?:no|none|nothing|0|zero) (?:\w{1,20} ){0,2}(?:remain|left\b|more\b)|\bno (?:more|further)\b"
+    r"|remain(?:s|ing)?\W{1,3}(?:no\b|none\b|0\b|false\b)"
+    r"|\b(?:attempts?|chances?|credits?|lives|tries|quota|requests?|seconds?|minutes?|hours?|days?)\b",
+    re.IGNORECASE,
+)
+
+
 def goes_on(args: Any) -> bool:
     """Whether a command goes on with the next one of what it was stopped in, as git does with the next commit.
 

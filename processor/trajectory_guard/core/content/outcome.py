@@ -356,7 +356,6 @@ def _stated_error(result: str) -> str:
     return " ".join(" ".join(one.split()) for one in members if isinstance(one, str))[:_READ_CHARS]
 
 
-@lru_cache(maxsize=8)  # several rules ask within one step, and mostly of the whole result
 def looks_like_error(result: str) -> bool:
     """Whether a result that was reported as a success reads like an error message.
 

@@ -24,7 +24,7 @@ from trajectory_guard.core.detectors.model_calls import SameModelCall
 from trajectory_guard.core.detectors.monologue import Monologue
 from trajectory_guard.core.detectors.never_works import NeverWorks
 from trajectory_guard.core.detectors.phantom import Phantom, SameEffect, Wandering
-from trajectory_guard.core.detectors.pingpong import HandOffs, PingPong
+from trajectory_guard.core.detectors.pingpong import HandOffs, PingPong, Undone
 from trajectory_guard.core.detectors.renewed import Renewed
 from trajectory_guard.core.detectors.repeats import DeniedAgain, KnownCalls, Recurrence, Reread, Stutter
 from trajectory_guard.core.detectors.reported import REPORTED, Integrity, Stagnation
@@ -35,7 +35,7 @@ from trajectory_guard.core.detectors.unseen import Unseen
 
 _BUILT_IN: tuple[type[Detector], ...] = (
     Stutter, Recurrence, DeniedAgain, Unseen, Insanity, SameAnswer, SameEffect, Phantom, Wandering, PingPong, HandOffs,
-    KnownCalls, LongCycle, Renewed, ErrorStreak, Monologue, Thinking, SameModelCall, Reread, Standstill,
+    Undone, KnownCalls, LongCycle, Renewed, ErrorStreak, Monologue, Thinking, SameModelCall, Reread, Standstill,
     RecurringFailure, OnlyFailures, NeverWorks,
 )  # fmt: skip
 LOOP_TYPES: tuple[str, ...] = (TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI)

@@ -156,7 +156,8 @@ class Detector:
         asked_at: signs (``signs_of``) of which a step has to show one. Without them the detector finds nothing and
             remembers nothing, so it is not asked: most detectors have nothing to do with most steps.
         of_model_calls: it looks at repeated model calls, which no other detector is shown, and at nothing else.
-        may_stop: a finding of one of its ``rules`` may lead to a stop; otherwise to nudges only, ever more rarely.
+        may_stop: a finding of one of its ``rules`` may lead to a stop; otherwise to nudges only, ever more rarely, but
+            for its ``stopping_rules``.
         insists: its nudges count among those in vain, after which a run is stopped.
         advice: suggestions for the agent in a nudge, one sentence each.
         recommendation: advice for the developer.
@@ -171,6 +172,7 @@ class Detector:
     asked_at: ClassVar[int] = ALWAYS
     of_model_calls: ClassVar[bool] = False
     may_stop: ClassVar[bool] = True
+    stopping_rules: ClassVar[tuple[str, ...]] = ()
     insists: ClassVar[bool] = True
     advice: ClassVar[tuple[str, ...]] = (
         "Do something else: another tool, other arguments, or another way to the goal.",

@@ -148,10 +148,13 @@ def _only_says_done(seen: Observation) -> bool:
         return False
     if names_click(text, step.tool_name, step.args):
         return True
+    commands = commands_in(seen.tool, step.args) if not text else ()
+    if any(" && " in one for one in commands):
+        return not _looks([one.rpartition("&&")[2] for one in commands])
     if is_handoff(step.tool_name) or carries_content(step.args, seen.values):
         return False
     if not text:
-        return not _looks(commands_in(seen.tool, step.args))
+        return not _looks(commands)
     if is_acknowledgement(text) and (text[:1] == "{" or text.count(" ") < _WORDS):
         return True
     if not step.args and says_done(text):

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 
 from trajectory_guard.core.content.onward import invites_next
 from trajectory_guard.core.detectors.base import FETCHED, SPOKEN, TYPE_VI, DetectionResult, Detector, fetches
+from trajectory_guard.core.fingerprints import checksum
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.steps import ERROR, SUCCESS, Certainty
 from trajectory_guard.core.tools import claimed_item, is_communication, is_finisher
@@ -18,6 +19,11 @@ _COUNT_VARIED: Final = 5
 _WINDOW: Final = 10
 _CONFIDENCE: Final = 0.8
 """Too little for a nudge at first, and enough for one, and for a stop, if it fires at every second step only."""
+
+_LETTERS: Final = 2
+"""Characters of an answer that chooses among few."""
+_CHOICES: Final = 3
+"""So many different ones are answers to several questions."""
 
 
 class Monologue(Detector):
@@ -55,7 +61,7 @@ class Monologue(Detector):
         "messages": _COUNT,
         "messages_varied": _COUNT_VARIED,
     }
-    __slots__ = ("claimed", "claims", "fetched", "items", "thoughts")
+    __slots__ = ("choices", "claimed", "claims", "fetched", "items", "thoughts")
 
     def __init__(self) -> None:
         self.thoughts: tuple[tuple[int, str], ...] = ()  # index and digest of recent messages
@@ -63,6 +69,7 @@ class Monologue(Detector):
         self.claimed = 0  # how many there were since one was answered with something new
         self.fetched = False  # a call that was made before has brought something new since the newest claim
         self.items: tuple[str, ...] = ()  # digests of what the newest claims named
+        self.choices: tuple[int, ...] = ()  # checksums of the letters that were chosen
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Claims first: a claim usually comes with a message."""
@@ -81,6 +88,9 @@ class Monologue(Detector):
         if item and item not in self.items:
             self.items = (*self.items[1 - _WINDOW :], item)
             return None  # one more task of many
+        if seen.result and self._is_choice(seen.values):
+            self.claimed, self.claims = 0, ()
+            return None  # the answer to one question of many
         if self.fetched:
             self.fetched = False
             return None  # the claim is that of the piece of work that was fetched
@@ -96,6 +106,15 @@ class Monologue(Detector):
             seen, 1.0, "claims_done", Certainty.LIKELY, count=self.claimed, first_step=self.claims[0],
             steps=self.claims, varied=True, only_nudge=hidden,
         )  # fmt: skip
+
+    def _is_choice(self, values: tuple[str, ...]) -> bool:
+        """Whether a claim chooses a letter, as at least three different ones have been chosen."""
+        letters = "".join(values).casefold()
+        if not (letters.isalpha() and len(letters) <= _LETTERS):
+            return False
+        if len(self.choices) < _CHOICES and (choice := checksum(letters)) not in self.choices:
+            self.choices = (*self.choices, choice)
+        return len(self.choices) == _CHOICES
 
     def _message(self, seen: Observation) -> DetectionResult | None:
         text = seen.step.thought
@@ -126,14 +145,14 @@ class Monologue(Detector):
 
     def dump(self) -> Any:
         """Recent messages and claims."""
-        if not (self.thoughts or self.claims or self.items or self.fetched):
+        if not (self.thoughts or self.claims or self.items or self.fetched or self.choices):
             return None
-        return [self.thoughts, self.claims, self.claimed, self.items, self.fetched]
+        return [self.thoughts, self.claims, self.claimed, self.items, self.fetched, self.choices]
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
         self.thoughts, self.claims = tuple((at, key) for at, key in data[0]), tuple(data[1])
-        self.claimed, self.items, self.fetched = data[2], tuple(data[3]), data[4]
+        self.claimed, self.items, self.fetched, self.choices = data[2], tuple(data[3]), data[4], tuple(data[5])
 
 
 def _says_it(seen: Observation, thought: str) -> bool:

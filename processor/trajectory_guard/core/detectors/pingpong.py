@@ -7,21 +7,34 @@ handed over: writer, critic, writer, critic, all with the same calls and results
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
+from trajectory_guard.core.content.outcome import names_error
 from trajectory_guard.core.content.result_text import is_acknowledgement
-from trajectory_guard.core.detectors.base import TYPE_IV, DetectionResult, Detector
+from trajectory_guard.core.detectors.base import ALWAYS, TYPE_IV, DetectionResult, Detector
 from trajectory_guard.core.detectors.insanity import only_says_done
-from trajectory_guard.core.fingerprints import digest64, text_bytes, text_digest
+from trajectory_guard.core.fingerprints import checksum, digest64, text_bytes, text_digest
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.steps import EMPTY, PACE_OF_MOVES, SUCCESS, Certainty, Evidence, StepRecord, weakest
+from trajectory_guard.core.steps import (
+    DENIED,
+    EMPTY,
+    ERROR,
+    PACE_OF_MOVES,
+    SUCCESS,
+    Certainty,
+    Evidence,
+    StepRecord,
+    weakest,
+)
 from trajectory_guard.core.text import clip_middle
-from trajectory_guard.core.tools import is_handoff, receiver_of, takes_next
+from trajectory_guard.core.tools import is_handoff, is_lookup, receiver_of, takes_next
 
 MAX_PERIOD: Final = 6
+LONGEST_LAP: Final = 6
 _LAPS: Final = 3
 _HANDOFF_LAPS: Final = 3
 _UNRECORDED: Final = 96
@@ -307,6 +320,149 @@ class HandOffs(Detector):
         """See ``dump``."""
         self.symbols, self.agents = tuple(data[0]), tuple((at, name) for at, name in data[1])
         self.named, self.agent, self.in_a_row = tuple(data[2]), data[3], data[4]
+
+
+_TURNS: Final = 3
+_KEPT_CHANGES: Final = 4
+_NEW_ACTION: Final = 2
+_LEAST_WORDS: Final = 4
+_CONTENT_WORDS: Final = 8
+_MAX_CHANGE_CHARS: Final = 4_000
+_WORD: Final = re.compile(r"\w+")
+_PLACE: Final = re.compile(r"[^\s]{0,200}[/\\.][^\s]{1,200}")
+
+
+class _Change(NamedTuple):
+    """A change to a text that was made before and is made again, in turn with its reversal.
+
+    Fields:
+        key: checksum of what both have in common; forms: of the newest one and of the other one.
+        turns: how often one followed the other; steps: their indices, the newest eight.
+    """
+
+    key: int
+    forms: tuple[int, int]
+    turns: int
+    steps: tuple[int, ...]
+
+    def then(self, form: int, index: int) -> _Change:
+        """The same after one more change, in this form."""
+        newest, other = self.forms
+        if form == newest or (other and form != other):
+            return _Change(self.key, (form, 0), 0, (index,))
+        return _Change(self.key, (form, newest), self.turns + 1, (*self.steps[-2 * _TURNS :], index))
+
+
+class Undone(Detector):
+    """Type IV over changes: a change to a text and its reversal in turn, whatever the checks in between return.
+
+    Counts calls that succeed, and that were made before: an edit and another call of the same words in another order
+    (old and new text have changed places, in an edit, a patch, or a command), or two texts written to one place in
+    turn. Fires when one has followed the other three times, and at each known call from then on. A new action in
+    between takes back two of the three: it may be the work that the two belong to. The evidence is likely where a check
+    in between fails, else acknowledged: two variants may be measured in turn.
+
+    >>> from trajectory_guard.core.demonstration import fires
+    >>> sizes = ("pool: 50", "pool: 20")
+    >>> fires("undone", (
+    ...     step for at in range(6) for step in (
+    ...         f"edit(path=values.yaml, old={sizes[at % 2]}, new={sizes[1 - at % 2]}) -> 1 replacement",
+    ...         f"logs(app=api) -> Error: the pool of api-{at * 7} is {('empty', 'too large')[at % 2]} at :{at * 31}",
+    ...     )
+    ... ))
+    step 10: 3 times, 1.00, likely, OBSERVE
+    step 11: 3 times, 1.00, likely, NUDGE
+
+    Reference: situations of this kind in ``docs/detection.md``.
+    """
+
+    name: ClassVar[str] = "undone"
+    rules: ClassVar[tuple[str, ...]] = ("undone",)
+    loop_type: ClassVar[str] = TYPE_IV
+    weight: ClassVar[float] = PingPong.weight
+    asked_at: ClassVar[int] = ALWAYS
+    advice: ClassVar[tuple[str, ...]] = (
+        "You make and undo the same change: neither of the two states is the solution.",
+        "Write down what fails in each of them, and change the cause that both have in common.",
+        "If they contradict each other, say so, and ask which one to keep.",
+    )
+    recommendation: ClassVar[str] = (
+        "Check whether two requirements contradict each other, and tell the agent which one counts."
+    )
+    thresholds: ClassVar[Mapping[str, int]] = {"turns": _TURNS}
+    __slots__ = ("changes", "failed_at")
+
+    def __init__(self) -> None:
+        self.changes: tuple[_Change, ...] = ()
+        self.failed_at = -1
+
+    def update(self, seen: Observation) -> DetectionResult | None:
+        """Add the change, or look whether one is undone again and again."""
+        if seen.made < 2:
+            if self.changes and not is_lookup(seen.step.tool_name):
+                self._take_back()
+            return None
+        if seen.same_batch:
+            return None
+        if seen.outcome == ERROR or (self.changes and names_error(seen.step.result or "")):
+            self.failed_at = seen.index
+        elif not (seen.in_a_row or seen.outcome == DENIED or is_lookup(seen.step.tool_name)):
+            self._note(seen)
+        undone = [one for one in self.changes if one.turns >= _TURNS]
+        if not undone or seen.index - undone[-1].steps[-1] > LONGEST_LAP:
+            return None
+        newest = undone[-1]
+        steps = newest.steps if newest.steps[-1] == seen.index else (*newest.steps, seen.index)
+        certainty = Certainty.LIKELY if self.failed_at >= newest.steps[0] else Certainty.ACKNOWLEDGED
+        return self.found(
+            seen, 1.0, "undone", certainty, count=newest.turns, first_step=newest.steps[0], steps=steps,
+            varied=True, at_least=True,
+        )  # fmt: skip
+
+    def _take_back(self) -> None:
+        """Something else was done: it may be what the changes are for."""
+        less = [one._replace(turns=max(0, one.turns - _NEW_ACTION)) for one in self.changes]
+        self.changes = tuple([one for one in less if one.turns])
+
+    def _note(self, seen: Observation) -> None:
+        key = _key_of_change(seen)
+        if not key:
+            return
+        form = int.from_bytes(seen.call[:4], "little")
+        known = next((one for one in self.changes if one.key == key), None)
+        change = known.then(form, seen.index) if known is not None else _Change(key, (form, 0), 0, (seen.index,))
+        others = [one for one in self.changes if one is not known]
+        if len(others) == _KEPT_CHANGES:  # the oldest one that was not undone yet gives way
+            others.remove(min(others, key=lambda one: one.turns))
+        self.changes = (*others, change)
+
+    @classmethod
+    def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
+        """One sentence with the number of turns and the newest call."""
+        times = f"at least {found.count} times"
+        return f"A change and its reversal have followed each other {times}; {call} returned {answer}."
+
+    def dump(self) -> Any:
+        """The changes that were made again, and the newest failure."""
+        return [[list(one) for one in self.changes], self.failed_at] if self.changes else None
+
+    def load(self, data: Any) -> None:
+        """See ``dump``."""
+        changes, self.failed_at = data
+        self.changes = tuple([_Change(key, tuple(forms), turns, tuple(steps)) for key, forms, turns, steps in changes])
+
+
+def _key_of_change(seen: Observation) -> int:
+    """A checksum of the words of a change in any order, or of the place that a text is written to; 0 if it is none."""
+    values = seen.values
+    places = [one for one in values if len(one) <= _MAX_NAME_CHARS * 4 and _PLACE.fullmatch(one) is not None]
+    text = "\n".join([one for one in values if one not in places])[:_MAX_CHANGE_CHARS]
+    words = _WORD.findall(text)
+    if places and len(words) >= _CONTENT_WORDS:
+        return checksum("\0".join((seen.tool, *places))) or 1
+    if not (places or "/" in text or "." in text or "\n" in text) or len(words) + 2 * len(places) < _LEAST_WORDS:
+        return 0
+    return checksum("\0".join((seen.tool, *places, *sorted(words)))) or 1
 
 
 @lru_cache(maxsize=1024)

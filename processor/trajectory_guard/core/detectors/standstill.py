@@ -27,6 +27,7 @@ from trajectory_guard.core.tools import (
 )
 
 _TURNS: Final = 14
+_LONG: Final = 32
 _FEW: Final = 1
 _REPEATED: Final = 3
 """Cells of a table ask for known words, each for another pair of them: so many calls have to be repeats."""
@@ -64,6 +65,10 @@ _MASKED: Final = re.compile(r"(?<![^\W\d_])[^\W\d_]{0,64}\d[\w.,:/-]{0,64}|<\w{1
 _SENTENCE: Final = re.compile(r"[\n{}\[\],;|]|(?<=[.!?。])\s")
 _FIGURE: Final = re.compile(r"[-\d](?:(?<=-)(?<![\w.]-)\d{1,9}|(?<!-)\d{0,8})(?:[.,]\d{1,6})?")
 """A number with its sign. The character before a sign is looked at behind it: so a search skips to signs and digits."""
+_PART_OF: Final = re.compile(
+    r"(?<![\d.,:/-])(\d{1,6})(?: ?(?:/|[^\W\d_]{1,3}) ?|,\s{0,4}\"(?:total|of|whole)\":\s{0,4})(\d{1,6})(?![\d.,:/-])"
+)
+"""A number of a number, as in "step 3 of 60", "3/60" and ``"done": 3, "total": 60``."""
 
 _WIDTH: Final = 2
 _INDEX: Final = 4
@@ -83,22 +88,30 @@ class _Figures(NamedTuple):
 
     Fields:
         key: checksum of tool and sentence; last: its figures at the newest time.
-        moves: of each figure, how it moved from time to time: ``u`` up, ``d`` down, ``f`` and ``b`` the same by one.
+        moves: of each figure, how it moved from time to time: ``u`` up, ``d`` down, ``f`` and ``b`` the same by one; as
+            many steps as the run has made since count as one.
+        at: index of the step of the newest time.
     """
 
     key: int
     last: tuple[float, ...]
     moves: tuple[str, ...]
+    at: int
 
-    def with_figures(self, figures: tuple[float, ...]) -> _Figures:
+    def with_figures(self, figures: tuple[float, ...], at: int) -> _Figures:
         """The same with the figures of one more time."""
         if len(figures) != len(self.last):
-            return _Figures(self.key, figures, ("",) * len(figures))
+            return _Figures(self.key, figures, ("",) * len(figures), at)
         moves = [
-            known if now == then else (known + _BY_ONE.get(now - then, "u" if now > then else "d"))[-_KEPT_MOVES:]
+            known if now == then else (known + self._move(now - then, at))[-_KEPT_MOVES:]
             for now, then, known in zip(figures, self.last, self.moves, strict=True)
         ]
-        return _Figures(self.key, figures, tuple(moves))
+        return _Figures(self.key, figures, tuple(moves), at)
+
+    def _move(self, by: float, at: int) -> str:
+        if by == at - self.at:
+            return "f"  # it counts the steps, of which not every answer was read
+        return _BY_ONE.get(by, "u" if by > 0.0 else "d")
 
     def move_on(self) -> bool:
         """Whether one of them goes one way, or walks by one to and fro. One that only counts up does neither."""
@@ -119,8 +132,10 @@ class Standstill(Detector):
     number of a try, does not. Of the fourteen turns one may ask, and one may say, something new. Nine of twelve turns
     are enough whose whole answers came before, with all their figures. Three of the calls have to be repeats. Thoughts
     do not count, and acknowledgements and values only if their call asks something new; hand-overs have rules of their
-    own. Where three of the turns wait, pause for 45 seconds, or read another value off one call, nothing is found. It
-    leads to nudges only.
+    own. Where three of the turns wait, pause for 45 seconds, or read another value off one call, nothing is found. A
+    count that has an end, "step 3 of 60", is something new when it has gone up by one. The finding leads to nudges
+    only. After 32 turns in a row without anything new it is named ``long_standstill``, if half of their calls gave
+    arguments, and may lead to a stop.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> flags = ("--deep", "--force", "--legacy", "--dry-run")
@@ -135,19 +150,20 @@ class Standstill(Detector):
     """
 
     name: ClassVar[str] = "standstill"
-    rules: ClassVar[tuple[str, ...]] = ("standstill",)
+    rules: ClassVar[tuple[str, ...]] = ("standstill", "long_standstill")
     loop_type: ClassVar[str] = TYPE_II
     weight: ClassVar[float] = Insanity.weight
     asked_at: ClassVar[int] = ALWAYS
     may_stop: ClassVar[bool] = False
+    stopping_rules: ClassVar[tuple[str, ...]] = ("long_standstill",)
     advice: ClassVar[tuple[str, ...]] = (
         "Nothing new has come up for many steps: write down what you know, and what is missing.",
         "Do something that you have not done yet: another tool, another source, another way to the goal.",
         "If nothing is left to try, answer with what you have, or ask.",
     )
     recommendation: ClassVar[str] = "Give the agent a memory of what it has tried, or a list of what is left to try."
-    thresholds: ClassVar[Mapping[str, int]] = {"turns": _TURNS, "new": _FEW, "same": _SAME_ANSWERS}
-    __slots__ = ("answers", "figures", "marks", "sentences", "since_known", "steps", "words")
+    thresholds: ClassVar[Mapping[str, int]] = {"turns": _TURNS, "new": _FEW, "same": _SAME_ANSWERS, "long": _LONG}
+    __slots__ = ("answers", "figures", "marks", "named", "part", "sentences", "since_known", "steps", "stood", "words")
 
     def __init__(self) -> None:
         self.words = b""  # checksums of the words and figures that were asked for
@@ -157,6 +173,8 @@ class Standstill(Detector):
         self.marks = b""  # of the newest turns, the bits above
         self.steps = b""  # and their newest steps
         self.since_known = _AFTER_KNOWN  # turns since a call asked nothing new
+        self.stood = self.named = 0  # turns in a row without anything new, and those of them that gave arguments
+        self.part = (0, 0, 0)  # tool, number and total of the newest count that has an end
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Mark what is new in the call and in its answer, and count the turns without."""
@@ -175,13 +193,20 @@ class Standstill(Detector):
             marks, indices = marks[:-1], indices[:-_INDEX]
         self.marks = (marks + bytes((mark,)))[-_KEPT_TURNS:]
         self.steps = (indices + seen.index.to_bytes(_INDEX, "little"))[-_INDEX * _KEPT_TURNS :]
+        if mark & _NEW:
+            self.stood = self.named = 0
+        elif not seen.same_batch:
+            self.stood += 1
+            self.named += bool(seen.values)
         if mark & _NEW or seen.same_batch:
             return None
         steps = self._with_same_answers() or self._standing()
         if not steps:
             return None
+        # a round over many places needs no arguments
+        rule = "long_standstill" if self.stood >= _LONG and 2 * self.named >= self.stood else "standstill"
         return self.found(
-            seen, 1.0, "standstill", Certainty.LIKELY, count=len(steps), first_step=steps[0], steps=steps,
+            seen, 1.0, rule, Certainty.LIKELY, count=len(steps), first_step=steps[0], steps=steps,
             varied=True, calls=seen.index - steps[0] + 1, alike=0, at_least=True,
         )  # fmt: skip
 
@@ -227,6 +252,8 @@ class Standstill(Detector):
         step, text = seen.step, seen.step.result
         if text is None or seen.takes_entry:
             return _ANSWER  # another entry of a queue may differ in its number only
+        if self._is_further(tool, text):
+            return _ANSWER
         if seen.repeats > 1 and seen.certainty is not Certainty.WAITING and seen.gap_s < LONG_PAUSE_S:
             return _SILENT if len(text) < _BRIEF else _SAME  # as it was, but for clocks and ids
         masked = mask_text(both_ends(text, _MAX_CHARS)).casefold()
@@ -235,7 +262,7 @@ class Standstill(Detector):
                 masked = masked.replace(value.casefold(), "~")
         answer = crc32(masked.encode("utf-8", "replace"), tool) & 0xFFFF
         same = answer in _numbers(self.answers)
-        new = not same and (self._says_anything_new(masked, tool) or _is_about_its_own(seen, text))
+        new = not same and (self._says_anything_new(masked, tool, seen.index) or _is_about_its_own(seen, text))
         if not same:
             self.answers = _with_new(self.answers, [answer], _KEPT_ANSWERS)
         waits = (
@@ -250,7 +277,15 @@ class Standstill(Detector):
             return mark | _SILENT
         return mark | _SAME * (same and not is_communication(step.tool_name))
 
-    def _says_anything_new(self, masked: str, tool: int) -> bool:
+    def _is_further(self, tool: int, text: str) -> bool:
+        """Whether a count that has an end has gone up by one: unlike the number of a try, it shows how far work is."""
+        found = _PART_OF.search(text[:_MAX_CHARS])
+        if found is None:
+            return False
+        before, self.part = self.part, (tool, int(found[1]), int(found[2]))
+        return before == (tool, int(found[1]) - 1, int(found[2])) and int(found[1]) <= int(found[2])
+
+    def _says_anything_new(self, masked: str, tool: int, at: int) -> bool:
         """Whether an answer holds a new sentence, or a figure that moves on; both are remembered."""
         keys, moved, places = [], False, dict[int, int]()
         for part in _SENTENCE.split(masked)[:_MAX_SENTENCES]:
@@ -264,18 +299,17 @@ class Standstill(Detector):
                 keys.append(key & 0xFFFF)
             if figures:
                 place = places[key] = places.get(key, -1) + 1  # rows of a table say the same of other things
-                moved |= self._moves(
-                    key + place, tuple([float(one.replace(",", ".")) for one in figures[:_MAX_FIGURES]])
-                )
+                shown = tuple([float(one.replace(",", ".")) for one in figures[:_MAX_FIGURES]])
+                moved |= self._moves(key + place, shown, at)
         known = set(_numbers(self.sentences))
         new = [one for one in dict.fromkeys(keys) if one not in known]
         self.sentences = _with_new(self.sentences, new, _KEPT_SENTENCES)
         return moved or bool(new)
 
-    def _moves(self, key: int, figures: tuple[float, ...]) -> bool:
+    def _moves(self, key: int, figures: tuple[float, ...], at: int) -> bool:
         known = next((one for one in self.figures if one.key == key), None)
         others = tuple([one for one in self.figures if one is not known])
-        now = known.with_figures(figures) if known is not None else _Figures(key, figures, ("",) * len(figures))
+        now = known.with_figures(figures, at) if known is not None else _Figures(key, figures, ("",) * len(figures), at)
         self.figures = (*others[1 - _KEPT_FIGURES :], now)
         return now.move_on()
 
@@ -284,13 +318,14 @@ class Standstill(Detector):
         if not self.marks:
             return None
         texts = [to_text(one) for one in (self.words, self.sentences, self.answers, self.marks, self.steps)]
-        return [*texts, [list(one) for one in self.figures], self.since_known]
+        return [*texts, [list(one) for one in self.figures], self.since_known, self.stood, self.named, self.part]
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
-        *texts, figures, self.since_known = data
+        *texts, figures, self.since_known, self.stood, self.named, part = data
+        self.part = (part[0], part[1], part[2])
         self.words, self.sentences, self.answers, self.marks, self.steps = map(from_text, texts)
-        self.figures = tuple([_Figures(key, tuple(last), tuple(moves)) for key, last, moves in figures])
+        self.figures = tuple([_Figures(key, tuple(last), tuple(moves), at) for key, last, moves, at in figures])
 
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:

@@ -94,13 +94,16 @@ def _sentences(main: DetectionResult, tool: str, ending: _Ending, made: str) -> 
     if main.rule == "same_meaning" or main.rule == "reformulation":
         tried = f"{tool} was asked for the same {main.count} times, in other words or with other arguments"
         return f"{tried}, and {ending.each}", ending.missing
-    if main.rule == "standstill":
+    if main.rule == "standstill" or main.rule == "long_standstill":
         said = f"for {main.count} turns nothing new was asked and nothing new came back, most recently from {tool}"
         return said, _NOT_BROUGHT
     if main.loop_type in (TYPE_II, TYPE_III):
         return _unchanged(main, tool, calls)
     if main.rule == "known_calls":
         said = f"{main.count} of the last {calls} calls, most recently {tool}, brought only what was known from them"
+        return said, _NOT_BROUGHT
+    if main.rule == "undone":
+        said = f"a change was made and undone {main.count} times, most recently with {tool}, and neither state will do"
         return said, _NOT_BROUGHT
     if main.rule == "long_cycle":
         said = f"the same {main.period} calls, most recently {tool}, were made {main.count} times with the same results"

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.content.http_requests import request_in, without_headers
+from trajectory_guard.core.content.onward import remains
 from trajectory_guard.core.content.outcome import (
     is_empty_result,
     is_refusal,
@@ -72,6 +73,11 @@ _FAILED_STATUS: Final = re.compile(
 _WAITING: Final = (
     "Wait longer before you ask again{after}, or go on with something else meanwhile.",
     "If it still has not changed then, report that it is still under way, and end.",
+)
+_BATCHES: Final = (
+    "Check with another tool that what is left gets less.",
+    "If it does, take larger batches, or run the rest of them with one command.",
+    "If it does not, do not call this again: report how far the work has come.",
 )
 _WAITING_AFTER_ERROR: Final = (
     "Wait longer before you try again{after}, or go on with something else meanwhile.",
@@ -169,6 +175,8 @@ def advice_on(found: DetectionResult, step: StepRecord) -> tuple[str, ...]:
     """
     kind = brought(step)
     if found.certainty is Certainty.WAITING:
+        if _is_batch(step):
+            return _BATCHES
         lines = _WAITING_AFTER_ERROR if kind == ERROR else _WAITING
         return tuple(line.format(after=_retry_after(step.result)) for line in lines)
     if found.rule == "same_error" and not found.alike:
@@ -180,6 +188,11 @@ def advice_on(found: DetectionResult, step: StepRecord) -> tuple[str, ...]:
     if found.loop_type in (TYPE_II, TYPE_III) and kind in (ERROR, DENIED):
         return ErrorStreak.advice if kind == ERROR else DeniedAgain.advice
     return detector_of(found).advice
+
+
+def _is_batch(step: StepRecord) -> bool:
+    """Whether the step did a part of some work, and says that more of it is left."""
+    return step.outcome_type == SUCCESS and remains((step.result or "").strip())
 
 
 def _on_repeat(found: DetectionResult, step: StepRecord, kind: str) -> tuple[str, ...]:
@@ -328,7 +341,7 @@ def nudge_text(
         excerpt: whether arguments and results may be quoted.
     """
     main = found[0]
-    lines = [SIGNATURE + _opening(main, ordinal), reason]
+    lines = [SIGNATURE + _opening(main, step, ordinal), reason]
     lines += _data_note(reason, step, excerpt)
     cycle = next((one for one in found if one.rule == "cycle"), None)
     if cycle is not None and cycle is not main:
@@ -363,8 +376,10 @@ _FIRM_ADVICE: Final = (
 )
 
 
-def _opening(main: DetectionResult, ordinal: int) -> str:
+def _opening(main: DetectionResult, step: StepRecord, ordinal: int) -> str:
     if main.certainty is Certainty.WAITING:
+        if _is_batch(step):
+            return "You have run the same batch many times."
         return "You seem to be waiting for something."
     if main.loop_type == TYPE_INTEGRITY:
         return "The state is not as it has to be."

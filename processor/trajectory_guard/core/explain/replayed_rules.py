@@ -360,6 +360,8 @@ RULES: Final[Mapping[str, Rule]] = {
     "known_lines": Rule(None, _at_least("calls")),
     "recurring_failure": Rule(None, _at_least("often")),
     "standstill": Rule(None, _at_least("same", rows=False)),
+    "long_standstill": Rule(None, _at_least("same", rows=False)),
+    "undone": Rule(None, _at_least("turns", rows=False)),
     "only_failures": Rule(None, _at_least("turns")),
     "never_works": Rule(None, _at_least("failures")),
     "same_message": Rule(None, _at_least("messages")),
