@@ -58,7 +58,9 @@ SETS: Final = (
     "thirtyninth",
     "fortieth",
     "fortyfirst",
+    "fortysecond",
     "hosts",
+    "hostsagain",
     "attacked",
 )
 """See ``tests/data/README.md``: which of them the rules were tuned on."""

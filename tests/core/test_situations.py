@@ -10,7 +10,7 @@ FLOORS = {"given": 0.95, "first": 0.95, "second": 0.95, "third": 0.95, "fourth":
           "seventh": 0.93, "eighth": 0.90, "ninth": 0.86, "tenth": 0.88, "eleventh": 0.83,
           "twelfth": 0.85, "thirteenth": 0.72, "fourteenth": 0.80,
           "fifteenth": 0.89, "sixteenth": 0.88, "seventeenth": 0.87, "eighteenth": 0.73, "nineteenth": 0.77,
-          "twentieth": 0.76, "twentyfirst": 0.66, "twentysecond": 0.52, "twentythird": 0.97, "twentyfourth": 0.9, "twentyfifth": 0.92, "twentysixth": 0.71, "twentyseventh": 0.6, "twentyeighth": 0.58, "twentyninth": 0.69, "thirtieth": 0.74, "thirtyfirst": 0.92, "thirtysecond": 0.82, "thirtythird": 0.7, "thirtyfourth": 0.83, "thirtyfifth": 0.75, "thirtysixth": 0.76, "thirtyseventh": 0.88, "thirtyeighth": 0.9, "thirtyninth": 0.66, "fortieth": 0.8, "fortyfirst": 0.68, "hosts": 0.57, "attacked": 1.0}  # fmt: skip
+          "twentieth": 0.76, "twentyfirst": 0.66, "twentysecond": 0.52, "twentythird": 0.97, "twentyfourth": 0.9, "twentyfifth": 0.92, "twentysixth": 0.71, "twentyseventh": 0.6, "twentyeighth": 0.58, "twentyninth": 0.69, "thirtieth": 0.74, "thirtyfirst": 0.92, "thirtysecond": 0.82, "thirtythird": 0.7, "thirtyfourth": 0.83, "thirtyfifth": 0.75, "thirtysixth": 0.76, "thirtyseventh": 0.88, "thirtyeighth": 0.9, "thirtyninth": 0.66, "fortieth": 0.8, "fortyfirst": 0.68, "fortysecond": 0.75, "hosts": 0.58, "hostsagain": 0.68, "attacked": 1.0}  # fmt: skip
 """Share that has to come out right. ``tests/data/README.md`` says which were at hand when the rules were written."""
 STOPPED = {
     "given": set[str](),
@@ -57,13 +57,24 @@ STOPPED = {
     "thirtyninth": set[str](),
     "fortieth": {"undo-to-before-paste", "rabbit-cage-feeding", "kolejka-wnioskow-500plus"},
     "fortyfirst": set[str](),
+    "fortysecond": set[str](),
     "hosts": {
-        "draw/pixel-grid", "draw/turtle-star", "ui/press-keys-sentence", "form/untick-unnamed-users",
-        "form/untick-playwright", "game/snake-score-only", "game/maze-exits-only", "game/attack-potion",
-        "game/rock-paper-scissors", "game/blackjack", "game/blackjack-balance", "game/farm", "game/farm-days",
-        "game/mine", "bulk/moderate-next-anonymous", "bulk/queue-no-numbers", "bulk/migrate-next",
-        "bulk/migrate-next-seconds", "bulk/images-without-text", "sweep/calendar-no-slots", "sweep/logs-epoch-hours",
-        "sweep/logs-days", "sweep/pods-events-namespaces", "sweep/domains-taken",
+        "bulk/images-without-text", "bulk/migrate-next", "bulk/migrate-next-seconds",
+        "bulk/moderate-next-anonymous", "bulk/queue-no-numbers", "draw/pixel-grid", "draw/turtle-star",
+        "form/untick-playwright", "form/untick-unnamed-users", "game/attack-potion", "game/blackjack",
+        "game/blackjack-balance", "game/farm", "game/farm-days", "game/maze-exits-only", "game/mine",
+        "game/snake-score-only", "sweep/calendar-no-slots", "sweep/domains-taken", "sweep/logs-days",
+        "sweep/logs-epoch-hours", "sweep/pods-events-namespaces", "ui/press-keys-sentence",
+    },
+    "hostsagain": {
+        "arrows", "bandit", "bangbang", "cad", "deps", "flaky", "k_keys", "k_like", "k_parcels", "k_rerun",
+        "k_scroll_click", "k_sim", "k_sim_week", "k_weights", "maze_es", "mower", "p_bits", "p_claims_search",
+        "p_click_next", "p_es_delete", "p_flaky_count", "p_pages_err", "p_pid_steady", "p_print", "p_quiz_free",
+        "p_reset", "p_sanctions", "p_scale", "p_servo", "papelera", "q_bottles", "q_elevator", "q_fsck", "q_pallet",
+        "q_pan", "q_proxy", "q_rotate", "q_same_page", "q_zoom", "r_artisan", "r_artisan_clock", "r_blackjack_long",
+        "r_delrows_long", "r_fsck_up", "r_replay_long", "r_week_long", "robot_fwd", "titrate", "turtle",
+        "type_enter", "x_bash_artisan", "x_sql", "z_crm", "z_de", "z_fetch_more", "z_load_more", "z_mongo",
+        "z_pan_txt", "z_psql_del", "z_radio", "zork_cmd",
     },
     "attacked": set[str](),
 }  # fmt: skip
@@ -73,7 +84,7 @@ STOPPED = {
 EARLIER = SETS[: SETS.index("fifteenth")]
 
 
-LONG = ("eleventh", "seventeenth", "nineteenth", "twentieth", "twentyseventh", "hosts")
+LONG = ("eleventh", "seventeenth", "nineteenth", "twentieth", "twentyseventh", "hosts", "hostsagain")
 """Sets of long runs, and of many."""
 
 
