@@ -39,13 +39,21 @@ def test_forty_batches_are_not_stopped(tool: str, args: dict[str, object], resul
         "Moved 20 rows. No more rows.",
         "Migrated 500 users. Remaining: 0",
         '{"deleted": 1000, "is_truncated": false}',
-        '{"credits": 499, "remaining": 0}',
+        '{"temperature": 21, "remaining": 499}',
         "Prøv igjen om 5 minutter.",
         "saved",
     ],
 )
 def test_nothing_is_left_of_these(text: str) -> None:
     assert not remains(text)
+
+
+def test_a_page_that_says_how_many_are_left_is_no_batch() -> None:
+    """It is clicked in vain, however many seats are left."""
+    page = "Flight LH 7, 2 seats remaining.\n[Select] [Back]"
+    assert (
+        first_level(evaluate([record("click", {"element": "Select"}, page) for _ in range(40)]), Level.STOP) is not None
+    )
 
 
 def test_a_batch_that_never_ends_is_stopped_in_the_end() -> None:

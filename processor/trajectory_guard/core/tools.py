@@ -173,7 +173,9 @@ def _names_difference(args: object) -> bool:
 
 
 _DIFFERENCE: Final = re.compile(
-    r"(?:\A|_)(?:by|delta|d[xyz]|steps?|increment|decrement|factor|deg|degrees|direction)(?:_|\Z)", re.IGNORECASE
+    r"(?:\A|_)(?:by|delta|d[xyz]|steps|increment|decrement|factor|deg|degrees|direction)(?:_|\Z)"
+    r"|\Astep_(?:size|[munk]?m|[mk]?hz|px|ms?|deg)\Z",
+    re.IGNORECASE,
 )
 
 

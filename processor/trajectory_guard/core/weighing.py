@@ -248,7 +248,8 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
     if seen.outcome == SUCCESS and seen.made < _DONE_BY_NOW:
         if is_finisher(step.tool_name) and invites_next(text):
             return Certainty.WAITING  # the same answer to another question
-        if (takes_next(step.tool_name) or not is_lookup(step.tool_name)) and remains(text):
+        works = takes_next(step.tool_name) or not (is_lookup(step.tool_name) or points_at_view(step.tool_name))
+        if works and remains(text):
             return Certainty.WAITING  # the next batch
     if seen.outcome == DENIED:
         return Certainty.CERTAIN
