@@ -72,7 +72,7 @@ from trajectory_guard.semantic.model_files import _TOKENIZER_FILES, ONNX_FILES
 folder = tempfile.mkdtemp()
 for name in (ONNX_FILES[0], *_TOKENIZER_FILES):
     pathlib.Path(folder, name).write_text("{}")
-settler = _settler_of(GuardConfig(model_path=folder))
+settler = _settler_of(GuardConfig(model_path=folder), FlagBoard(GuardConfig()))
 """,
     """
 for _ in range(6_000):

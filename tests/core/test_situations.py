@@ -72,9 +72,9 @@ STOPPED = {
         "p_click_next", "p_es_delete", "p_flaky_count", "p_pages_err", "p_pid_steady", "p_print", "p_quiz_free",
         "p_reset", "p_sanctions", "p_scale", "p_servo", "papelera", "q_bottles", "q_elevator", "q_fsck", "q_pallet",
         "q_pan", "q_proxy", "q_rotate", "q_same_page", "q_zoom", "r_artisan", "r_artisan_clock", "r_blackjack_long",
-        "r_delrows_long", "r_fsck_up", "r_replay_long", "r_week_long", "robot_fwd", "titrate", "turtle",
-        "type_enter", "x_bash_artisan", "x_sql", "z_crm", "z_de", "z_fetch_more", "z_load_more", "z_mongo",
-        "z_pan_txt", "z_psql_del", "z_radio", "zork_cmd",
+        "r_delrows_long", "r_fsck_up", "r_week_long", "robot_fwd", "titrate", "turtle", "type_enter",
+        "x_bash_artisan", "x_sql", "z_crm", "z_de", "z_fetch_more", "z_load_more", "z_mongo", "z_pan_txt",
+        "z_psql_del", "z_radio", "zork_cmd",
     },
     "attacked": set[str](),
 }  # fmt: skip

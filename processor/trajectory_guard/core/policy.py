@@ -15,6 +15,7 @@ pure functions of their arguments.
   progress between them as many nudges are enough however far apart, and then one more.
 
 A step of progress resets the ladder, and not the count of nudges in vain: what an agent tries between them is progress.
+Only a nudge about a call in a row, which then returns something new itself, is none of them: its wait is over.
 Where a loop goes on around such pieces of work, the next nudge is due after four times ``renudge`` further findings.
 Steps of one batch count once. Across an uncertain boundary (``begin_segment``), such as more successful calls than a
 lap may have whose results are unknown, nudges keep their distance, but a stop needs its nudges, and the steps after
@@ -452,6 +453,11 @@ def finish_recovery(ladder: Ladder) -> bool:
     else:  # an answer alone: if the very same loop goes on, it goes on from this nudge
         ladder.active, ladder.first_step = False, -1
     return True
+
+
+def resolve_nudge(ladder: Ladder) -> None:
+    """Forget the newest nudge among those in vain: the call that it was about has returned what was waited for."""
+    ladder.given_at = ladder.given_at[:-1]
 
 
 def reset_episode(ladder: Ladder) -> None:

@@ -18,7 +18,7 @@ from trajectory_guard.core.inquiry import Advance, Inquiry
 from trajectory_guard.core.laps import KNOWN_FROM, Walk
 from trajectory_guard.core.observation import Observation, SameResultRun
 from trajectory_guard.core.plain import from_text, to_text
-from trajectory_guard.core.policy import Ladder, RunScore
+from trajectory_guard.core.policy import Ladder, RunScore, resolve_nudge
 from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS, StepRecord
 from trajectory_guard.core.tools import enters_text, is_path, is_waiting, moves_cursor, scrolls
 
@@ -242,6 +242,10 @@ class Run:
             seen.progress = False
         if walk.is_lap:
             seen.lap, seen.lapped = walk.lag, walk.verified
+        if seen.in_a_row and seen.progress and seen.result_changed:
+            repeated, _, first, _ = self.repeat_streak
+            if repeated.startswith(seen.call.hex()) and self.ladder.given_at[-1:] >= (first,):
+                resolve_nudge(self.ladder)
         step, stays = seen.step, self.last_moved < 0 > self.last_changed and not seen.differs
         if step.args and stays and ((step.result or "")[MAX_FORM_CHARS:] or not scrolls(step.tool_name, step.args)):
             self.last_shown = seen.index  # as mostly
