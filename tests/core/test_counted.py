@@ -16,7 +16,8 @@ def measured(number: int, thought: str) -> StepRecord:
 
 
 @pytest.mark.parametrize(
-    "said", ["pdq run {} of 10", "Durchlauf {}/10", "第{}次,共10次", "{} de 10", "Messung {} von 10 (warm)"]
+    "said",
+    ["pdq run {} of 10", "Durchlauf {}/10", "第{}次,共10次", "{} de 10", "Messung {} von 10 (warm)", "Run {} of 10."],
 )
 def test_a_counted_series_is_left_alone(said: str) -> None:
     verdicts = evaluate([measured(number, said.format(number)) for number in range(1, 11)])

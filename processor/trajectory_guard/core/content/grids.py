@@ -101,7 +101,7 @@ _MAX_GAP: Final = 8
 _MAX_SPENT: Final = 2 * MAX_TOTAL
 """Steps of a run that may be counted: one that begins its count anew for ever is a loop."""
 _HEAD_CHARS: Final = 400
-_COUNTED: Final = re.compile(r"(\d(?<![\d.,:].)\d{0,2})(?![\d.])[^\d\n]{1,9}(\d{1,3})(?![\d.:])")
+_COUNTED: Final = re.compile(r"(\d(?<![\d.,:].)\d{0,2})(?![\d.])[^\d\n]{1,9}(\d{1,3})(?![\d:]|\.\d)")
 
 
 class Count(NamedTuple):
@@ -131,7 +131,7 @@ class Count(NamedTuple):
         (True, False, False)
         >>> Count().after("第1次，共3次", 0).after("", 1).after("第2次，共3次", 2).covers(3)
         True
-        >>> Count().after("Run 1 of 16", 0).after("Run 5 of 16", 4).covers(7)
+        >>> Count().after("Run 1 of 16.", 0).after("Run 5 of 16.", 4).covers(7)
         True
         """
         for found in _COUNTED.findall(thought[:_HEAD_CHARS]):
