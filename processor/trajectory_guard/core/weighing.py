@@ -117,7 +117,7 @@ def _pace(seen: Observation, pause_s: float) -> float:
         slow = seen.fails_otherwise or (pause_s >= scope.RETRY_PAUSE_S and _is_partly_done(seen))
         pace = _PACE_OF_DOUBT if slow else 1.0
         if not seen.in_a_row and _comes_in_no_order(seen) and is_acknowledgement((seen.step.result or "").strip()):
-            pace = PACE[Certainty.ACKNOWLEDGED] * PACE_OF_MOVES  # moves of a game, strokes of a pen, keys
+            pace = 1.0 * PACE[Certainty.ACKNOWLEDGED] * PACE_OF_MOVES  # moves of a game, strokes of a pen, keys
     elif seen.certainty is Certainty.ACKNOWLEDGED and seen.is_acknowledged_move:
         pace *= PACE_OF_MOVES
     elif seen.varies:
