@@ -96,6 +96,16 @@ def evaluate(steps: Iterable[StepRecord], settings: EngineSettings | None = None
     return [engine.observe(state, step) for step in steps]
 
 
+def evaluate_saved(steps: Sequence[StepRecord], at: int) -> list[Verdict | None]:
+    """Verdicts on the steps from ``at`` on, by an engine that saved its state before them and loaded it again."""
+    engine = Engine()
+    state = engine.new_state("t")
+    for step in steps[:at]:
+        engine.observe(state, step)
+    state = engine.load_state(state.to_bytes())
+    return [engine.observe(state, step) for step in steps[at:]]
+
+
 def evaluate_run(run: Mapping[str, Any], settings: EngineSettings | None = None) -> list[Verdict | None]:
     """Verdicts on a case or a recorded run."""
     lines = enumerate(run["steps"])

@@ -141,27 +141,25 @@ def loops() -> dict[str, list[Any]]:
                 record("logs", {"app": "api"}, f"Error: the pool of api-{at * 7} is {('empty', 'too large')[at % 2]} at :{at * 31}"),
             )
         ],
-        "long_standstill": [
-            one
-            for at in range(40)
-            for one in (
-                record("audit", {"command": "abcd"[at * at // 3 % 4]}, f"{1208 + at * 7 % 5} packages, four of them cannot be mended"),
-                record("look", {"at": "efgh"[at * 7 % 4]}, f"The disk is full to {90 + at * 11 % 7} percent, nothing can be deleted"),
-            )
-        ],
-        "standstill": [
-            one
-            for at in range(14)
-            for one in (
-                record("audit", {"command": "abcd"[at * at // 3 % 4]}, f"{1208 + at * 7 % 5} packages, four of them cannot be mended"),
-                record("look", {"at": "efgh"[at * 7 % 4]}, f"The disk is full to {90 + at * 11 % 7} percent, nothing can be deleted"),
-            )
-        ],
+        "long_standstill": standing(40),
+        "standstill": standing(14),
         "same_message": [
             record("look", {"at": n % 2}, f"The wall on side {n % 2} is grey, and the door in it is closed.", thought="I will look at the wall once more.")
             for n in range(24)
         ],
     }  # fmt: skip
+
+
+def standing(laps: int) -> list[Any]:
+    """Known looks in changing order, whose figures move and lead nowhere."""
+    return [
+        one
+        for at in range(laps)
+        for one in (
+            record("audit", {"command": "abcd"[at * at // 3 % 4]}, f"{1208 + at * 7 % 5} packages, four of them cannot be mended"),
+            record("look", {"at": "efgh"[at * 7 % 4]}, f"The disk is full to {90 + at * 11 % 7} percent, nothing can be deleted"),
+        )
+    ]  # fmt: skip
 
 
 def certified(steps: Iterator[Any] | list[Any], settings: EngineSettings | None = None) -> list[Verdict]:

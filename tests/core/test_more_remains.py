@@ -85,16 +85,18 @@ def test_a_look_that_fails_after_an_action_in_place_is_not() -> None:
     assert first_level(evaluate(steps), Level.STOP) is not None
 
 
+def moves_of_hanoi(count: int, source: str, target: str, spare: str) -> list[tuple[str, str]]:
+    """From where to where each disk is moved."""
+    if not count:
+        return []
+    before, behind = moves_of_hanoi(count - 1, source, spare, target), moves_of_hanoi(count - 1, spare, target, source)
+    return [*before, (source, target), *behind]
+
+
 @pytest.mark.parametrize("size", [5, 6, 7])
 def test_the_moves_of_a_game_come_in_no_order(size: int) -> None:
     """The towers of Hanoi: six moves, each acknowledged, until the last disk is in its place."""
-
-    def solve(count: int, source: str, target: str, spare: str) -> list[tuple[str, str]]:
-        if not count:
-            return []
-        return [*solve(count - 1, source, spare, target), (source, target), *solve(count - 1, spare, target, source)]
-
-    moves = solve(size, "A", "C", "B")
+    moves = moves_of_hanoi(size, "A", "C", "B")
     verdicts = evaluate([record("move_disk", {"from": one, "to": other}, "ok") for one, other in moves])
     assert first_level(verdicts, Level.STOP) is None
 

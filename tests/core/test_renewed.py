@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers import evaluate, record
+from tests.helpers import evaluate, evaluate_saved, record
 from trajectory_guard.core.detectors.renewed import Renewed
-from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import StepRecord
 
@@ -182,13 +181,9 @@ def test_what_leads_on_is_no_renewed_name(steps: Callable[[], Iterable[StepRecor
 @settings(max_examples=12)
 @given(st.data())
 def test_a_saved_detector_goes_on_where_it_was(steps: Callable[[], Iterable[StepRecord]], data: st.DataObject) -> None:
-    run, engine = list(steps()), Engine()
+    run = list(steps())
     at = data.draw(st.integers(1, len(run) - 1))
-    state = engine.new_state("t")
-    for step in run[:at]:
-        engine.observe(state, step)
-    state = engine.load_state(state.to_bytes())
-    assert [engine.observe(state, step) for step in run[at:]] == evaluate(run)[at:]
+    assert evaluate_saved(run, at) == evaluate(run)[at:]
 
 
 def test_a_fresh_detector_saves_nothing_and_long_texts_are_not_read() -> None:

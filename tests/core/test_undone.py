@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers import evaluate, first_level, record
+from tests.core.test_more_remains import moves_of_hanoi
+from tests.helpers import evaluate, evaluate_saved, first_level, record
 from trajectory_guard.core.detectors.pingpong import Undone
-from trajectory_guard.core.engine import Engine, Verdict
+from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import StepRecord
 
@@ -102,13 +103,7 @@ def test_a_change_that_is_undone_again_and_again_is_nudged_and_then_stopped(
 
 
 def tower_of_hanoi() -> Iterator[StepRecord]:
-    def solve(count: int, source: str, target: str, spare: str) -> Iterator[tuple[str, str]]:
-        if count:
-            yield from solve(count - 1, source, spare, target)
-            yield source, target
-            yield from solve(count - 1, spare, target, source)
-
-    for source, target in solve(6, "A", "C", "B"):
+    for source, target in moves_of_hanoi(6, "A", "C", "B"):
         yield record("move_disk", {"from": source, "to": target}, "ok")
 
 
@@ -171,13 +166,9 @@ def test_two_variants_that_are_measured_in_turn_are_not_stopped() -> None:
 @settings(max_examples=8)
 @given(st.data())
 def test_a_saved_detector_goes_on_where_it_was(steps: Callable[[], Iterable[StepRecord]], data: st.DataObject) -> None:
-    run, engine = list(steps()), Engine()
+    run = list(steps())
     at = data.draw(st.integers(1, len(run) - 1))
-    state = engine.new_state("t")
-    for step in run[:at]:
-        engine.observe(state, step)
-    state = engine.load_state(state.to_bytes())
-    assert [engine.observe(state, step) for step in run[at:]] == evaluate(run)[at:]
+    assert evaluate_saved(run, at) == evaluate(run)[at:]
 
 
 def test_a_choice_among_letters_is_the_answer_to_one_question_of_many() -> None:

@@ -122,7 +122,7 @@ def parse_json_or_lines(text: str) -> Any:
     [{'event': 'start'}, {'event': 'end'}]
     """
     try:
-        return object_in(text) or parse_json(text) if text[:1] == "{" else parse_json(text)
+        return (text[:1] == "{" and object_in(text)) or parse_json(text)
     except ValueError:
         first, rest = text.split("\n", 1) if "\n" in text else (text, "")
         if not rest or first.rstrip()[-1:] not in ("}", "]"):

@@ -92,7 +92,7 @@ def remains(text: str) -> bool:
 _MAX_LINES: Final = 6
 _DONE: Final = re.compile(r"(?<![\w.,:-])[1-9]\d{0,8}(?![\w:-])", re.ASCII)
 _FLAG: Final = re.compile(
-    r'"(?:more|has_?more|is_?truncated|incomplete|more_(?:available|results|remain(?:ing|s)?))"\s{0,4}:\s{0,4}true'
+    r'"(?:more|is_?truncated|incomplete|more_(?:available|results|remain(?:ing|s)?))"\s{0,4}:\s{0,4}true'
     r'|"(?:eof|is_?last|exhausted|end_?of_?(?:file|data|queue))"\s{0,4}:\s{0,4}false'
     r'|"next_?(?:page_?)?(?:token|cursor)"\s{0,4}:\s{0,4}"[^"]',
     re.IGNORECASE,

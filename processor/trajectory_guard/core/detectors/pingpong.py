@@ -31,10 +31,9 @@ from trajectory_guard.core.steps import (
     weakest,
 )
 from trajectory_guard.core.text import clip_middle
-from trajectory_guard.core.tools import is_handoff, is_lookup, receiver_of, takes_next
+from trajectory_guard.core.tools import is_handoff, is_lookup, is_path, receiver_of, takes_next
 
 MAX_PERIOD: Final = 6
-LONGEST_LAP: Final = 6
 _LAPS: Final = 3
 _HANDOFF_LAPS: Final = 3
 _UNRECORDED: Final = 96
@@ -329,7 +328,6 @@ _LEAST_WORDS: Final = 4
 _CONTENT_WORDS: Final = 8
 _MAX_CHANGE_CHARS: Final = 4_000
 _WORD: Final = re.compile(r"\w+")
-_PLACE: Final = re.compile(r"[^\s]{0,200}[/\\.][^\s]{1,200}")
 
 
 class _Change(NamedTuple):
@@ -409,7 +407,7 @@ class Undone(Detector):
         elif not (seen.in_a_row or seen.outcome == DENIED or is_lookup(seen.step.tool_name)):
             self._note(seen)
         undone = [one for one in self.changes if one.turns >= _TURNS]
-        if not undone or seen.index - undone[-1].steps[-1] > LONGEST_LAP:
+        if not undone or seen.index - undone[-1].steps[-1] > MAX_PERIOD:
             return None
         newest = undone[-1]
         steps = newest.steps if newest.steps[-1] == seen.index else (*newest.steps, seen.index)
@@ -455,7 +453,7 @@ class Undone(Detector):
 def _key_of_change(seen: Observation) -> int:
     """A checksum of the words of a change in any order, or of the place that a text is written to; 0 if it is none."""
     values = seen.values
-    places = [one for one in values if len(one) <= _MAX_NAME_CHARS * 4 and _PLACE.fullmatch(one) is not None]
+    places = [one for one in values if " " not in one and is_path(one)]
     text = "\n".join([one for one in values if one not in places])[:_MAX_CHANGE_CHARS]
     words = _WORD.findall(text)
     if places and len(words) >= _CONTENT_WORDS:
