@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.bench.situations import evaluate_situation, situations
 from tests.helpers import evaluate, first_level, record
 from trajectory_guard.core.content.grids import MAX_TOTAL, Count
 from trajectory_guard.core.policy import Level
@@ -56,6 +57,47 @@ def test_a_count_that_begins_anew_for_ever_is_a_loop() -> None:
         [record("bash", {"command": "make"}, "ok, 3 rows written to the table", thought=one) for one in said]
     )
     assert first_level(verdicts, Level.STOP) is not None
+
+
+def test_the_first_number_after_a_nudge_covers_a_short_lap() -> None:
+    lap = ["print", "dry", "look"]
+    steps = [
+        record(lap[at % 3], {"label": "A-17"}, f"{lap[at % 3]} of the label A-17 is done as ordered")
+        for at in range(90)
+    ]
+    nudged = first_level(evaluate(steps))
+    assert nudged is not None
+    first = nudged + 1
+    said = {at: f"label {1 + (at - first) // 3} of 25" for at in range(first, len(steps)) if not (at - first) % 3}
+    answered = [step._replace(thought=said.get(at)) for at, step in enumerate(steps)][: first + 75]
+
+    assert first_level(evaluate(answered), Level.STOP) is None
+    assert first_level(evaluate(steps[: first + 75]), Level.STOP) is not None
+
+
+@pytest.mark.parametrize("said", ["6-10 of 40", "Items 6–10 / 40"])
+def test_of_calls_that_are_made_together_the_last_one_counts(said: str) -> None:
+    count = Count().after(said, 0)
+    assert (count.number, count.total) == (10, 40)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "longer"), [("hosts", 3), ("hostsagain", 1)])
+def test_an_agent_that_answers_the_nudge_by_counting_is_not_stopped(name: str, longer: int) -> None:
+    """All but those whose work is longer than any count may be."""
+    stopped = [(run, out) for run in situations(name) if (out := evaluate_situation(run)).wrongly_stopped]
+    remaining = 0
+    for run, out in stopped:
+        begun = out.nudge + 1
+        places = [
+            at for at in range(begun, len(run["steps"])) if run["steps"][at]["tool"] == run["steps"][begun]["tool"]
+        ]
+        said = {at: f"{number} of {len(places)}" for number, at in enumerate(places, 1)}
+        steps = [{**step, "thought": said.get(at)} for at, step in enumerate(run["steps"])]
+        remaining += evaluate_situation({**run, "steps": steps}).wrongly_stopped
+
+    assert len(stopped) > 10
+    assert remaining <= longer
 
 
 def test_a_count_that_stands_still_or_is_too_long_excuses_nothing() -> None:

@@ -210,7 +210,7 @@ def test_garbage_is_no_saved_state(data: bytes) -> None:
 @pytest.mark.parametrize("version", [0, 1, 99, "2", None])
 def test_another_version_is_named_beside_the_one_that_is_known(version: Any) -> None:
     data = orjson.dumps({**orjson.loads(SAVED), "v": version})
-    with pytest.raises(StateFormatError, match=r"version .* is unknown \(this version reads 31\)"):
+    with pytest.raises(StateFormatError, match=r"version .* is unknown \(this version reads 32\)"):
         Engine().load_state(data)
 
 

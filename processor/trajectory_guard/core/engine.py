@@ -180,7 +180,7 @@ class Engine:
         if (policy is not None and policy.ignore) or id_symbol(step.step_id) in state.step_ids:
             return None
         (step, label), before = scope.run_of_model_call(step, state.turns, state.runs), state.model_calls
-        newest, repeated = model_calls.advance(before.get(label, ()), step)
+        newest, repeated = model_calls.advance(before.get(label, ()), step, redact=self.settings.redact)
         state.note_model_calls(label, newest)
         if repeated is None:
             return None
@@ -205,6 +205,8 @@ class Engine:
         if run is None or (newest and step.batch and step.batch < newest and scope.is_restart(run, step.batch)):
             run = Run(label, state.capacity, self._detectors(), scope.superstep(step.batch))  # not yet in the state
         step, around = without_surroundings(step, state.around, state.index, run.knows_call)
+        if state.model_calls and step.model_scope is None:
+            step = model_calls.with_thought(step, state.model_calls.get(label, ()))
         before, relay, visit = Before(state, run), state.relay, state.visit
         lap = ended = None
         try:
@@ -438,9 +440,8 @@ class Engine:
         )
 
     def _priced(self, unpriced: tuple[ModelTokens, ...]) -> float:
-        if self.price is None:
-            return 0.0
-        return sum(self.price(one.model, one.input_tokens, one.output_tokens) for one in unpriced)
+        price = self.price
+        return 0.0 if price is None else sum(price(one.model, one.input_tokens, one.output_tokens) for one in unpriced)
 
     # --- events reported by shells ---------------------------------------------------------------------------
 
@@ -477,8 +478,7 @@ class Engine:
             return None
         run.score.clear()
         state.recoveries += 1
-        ids = state.step_ids
-        last = ids[ids.start + len(ids) - 1].hex()
+        last = state.step_ids[state.step_ids.start + len(state.step_ids) - 1].hex()
         return Verdict(
             state.trajectory_id, last, max(0, state.index - 1), 0.0, 1.0, Level.OBSERVE, episode=run.ladder.episode,
             nudges=state.nudges, recovered=True, episode_start_s=run.episode_start_s, run=label,

@@ -283,7 +283,7 @@ class Run:
     def note_count(self, seen: Observation) -> None:
         """Note which repetition of how many the model announces with this step ("run 3 of 10"); few models count."""
         if seen.step.thought:
-            self.count = self.count.after(seen.step.thought, self.index)
+            self.count = self.count.after(seen.step.thought, self.index, bool(self.ladder.given_at))
         seen.counted = self.count.total > 0 and self.count.covers(self.index)
 
     def note_new_call(self, seen: Observation) -> None:

@@ -35,7 +35,7 @@ from trajectory_guard.core.tracking import model_calls
 from trajectory_guard.core.tracking.scope import graph_instance
 from trajectory_guard.core.visits import Visit, relay_detectors
 
-FORMAT_VERSION: Final = 31
+FORMAT_VERSION: Final = 32
 MAX_RUNS: Final = 8
 """Runs of a trajectory that are remembered, busy or not."""
 MAX_BUSY_RUNS: Final = 32

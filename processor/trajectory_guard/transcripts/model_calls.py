@@ -62,7 +62,8 @@ def model_call(
     """The step of a model call; None if the span does not show what the model was asked and what it answered, or if a
     tool made the call.
 
-    An answer that requests tools has no fingerprint: it equals no other one, and the tool steps speak for it.
+    An answer that requests tools has no fingerprint: it equals no other one, and the tool steps speak for it. What the
+    model says with them is its ``thought``.
 
     Parameters:
         above: the spans above it, nearest first; called only if the content was captured.
@@ -73,9 +74,10 @@ def model_call(
     asked = _input_texts(span, table) if len(span.attributes) <= MAX_ATTRIBUTES else []
     if not asked:
         return None
-    answer = _answer(span, table)
-    if answer is None:
+    answered = _answer(span, table)
+    if answered is None:
         return None
+    answer, thought = answered
     ancestors, dialect = list(above()), dialect_of(span, table)
     if called_by_tool(ancestors, table):
         return None
@@ -100,6 +102,7 @@ def model_call(
         run=instance_of(span, ancestors, table, unnamed=is_whole and trajectory == span.trace_id),
         model_scope=span.scope,
         task=task_of(span, table),
+        thought=thought,
     )
 
 
@@ -222,12 +225,13 @@ def is_long_answer(span: SpanView, table: DialectTable) -> bool:
     return chars_of(list(_first_source(span, table.outputs, table)), MAX_ANSWER_CHARS) > MAX_ANSWER_CHARS
 
 
-def _answer(span: SpanView, table: DialectTable) -> str | None:
-    """The text of the answer, empty if it requests tools; None if it is unknown."""
+def _answer(span: SpanView, table: DialectTable) -> tuple[str, str | None] | None:
+    """The text of the answer, or, if it requests tools, an empty text and what it says with them; None if unknown."""
     if is_long_answer(span, table) or any(isinstance(one, CutOff) for one in _first_source(span, table.outputs, table)):
         return None
     messages = output_messages(span, table)
-    if any(message.calls for message in messages):
-        return ""
     text = "\n".join(message.text for message in messages if message.text).strip()
-    return None if text in _NOTHING or is_redacted(text) or text.endswith("…") else text
+    is_known = text not in _NOTHING and not is_redacted(text)
+    if any(message.calls for message in messages):
+        return "", text[:_KEPT_ANSWER_CHARS] if is_known else None
+    return (text, None) if is_known and not text.endswith("…") else None

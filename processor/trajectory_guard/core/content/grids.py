@@ -95,13 +95,27 @@ def _is_text(value: str) -> bool:
     return len(value) > _MAX_CHARS or value.count(" ") >= _MAX_WORDS
 
 
-MAX_TOTAL: Final = 50
+MAX_TOTAL: Final = 200
 """A count towards more is no excuse: the loop that it may be would go on for too long."""
 _MAX_GAP: Final = 8
 _MAX_SPENT: Final = 2 * MAX_TOTAL
 """Steps of a run that may be counted: one that begins its count anew for ever is a loop."""
+_FIRST_LAP: Final = 4
+"""Steps that the first count covers in a run that was asked to count: no second one shows yet how long its lap is."""
 _HEAD_CHARS: Final = 400
-_COUNTED: Final = re.compile(r"(\d(?<![\d.,:].)\d{0,2})(?![\d.])[^\d\n]{1,9}(\d{1,3})(?![\d:]|\.\d)")
+_COUNTED: Final = re.compile(
+    r"(?:\d{1,3}\s?[-–]\s?)?(\d(?<![\d.,:].)\d{0,2})(?![\d.])[^\d\n]{1,9}(\d{1,3})(?![\d:]|\.\d)"
+)
+"""``4 of 20``; of calls that are made together, the last one counts: ``6-10 of 40``."""
+
+
+def counts_in(thought: str) -> str:
+    """What a model counts in a text, without the text.
+
+    >>> counts_in("Now label 4 of 20 for Ms Smith")
+    '4/20'
+    """
+    return " ".join([f"{number}/{total}" for number, total in _COUNTED.findall(thought[:_HEAD_CHARS])])
 
 
 class Count(NamedTuple):
@@ -123,8 +137,11 @@ class Count(NamedTuple):
     lap: int = 0
     spent: int = 0
 
-    def after(self, thought: str, index: int) -> Count:
+    def after(self, thought: str, index: int, asked: bool = False) -> Count:
         """The count once the model has said ``thought`` with the step at ``index``.
+
+        Parameters:
+            asked: a nudge has asked it to count, so that its first count is an answer.
 
         >>> count = Count().after("Run 1 of 10", 0).after("Run 2 of 10", 1)
         >>> count.covers(1), count.covers(2), count.after("Run 2 of 10", 2).covers(2)
@@ -133,6 +150,8 @@ class Count(NamedTuple):
         True
         >>> Count().after("Run 1 of 16.", 0).after("Run 5 of 16.", 4).covers(7)
         True
+        >>> Count().after("4/20", 8, asked=True).covers(9), Count().after("4/20", 8).covers(9)
+        (True, False)
         """
         for found in _COUNTED.findall(thought[:_HEAD_CHARS]):
             number, total = int(found[0]), int(found[1])
@@ -142,7 +161,8 @@ class Count(NamedTuple):
             if total == self.total and 0 < more <= total - self.number and gap % more == 0:
                 return Count(number, total, index, gap, gap // more, self.spent + gap)
             if 0 < number <= total <= MAX_TOTAL:
-                return Count(number, total, index, spent=self.spent)
+                lap = _FIRST_LAP if asked and total != self.total else 0
+                return Count(number, total, index, lap, lap, self.spent + lap)
         return self
 
     def covers(self, index: int) -> bool:

@@ -22,7 +22,7 @@ from trajectory_guard.core.content.outcome import (
 )
 from trajectory_guard.core.content.result_text import is_acknowledgement
 from trajectory_guard.core.detectors import DetectionResult, Detector, detector_of
-from trajectory_guard.core.detectors.base import TYPE_I, TYPE_II, TYPE_III
+from trajectory_guard.core.detectors.base import TYPE_I, TYPE_II, TYPE_III, TYPE_VI
 from trajectory_guard.core.detectors.error_streak import ErrorStreak
 from trajectory_guard.core.detectors.repeats import NO_OTHER, REFUSAL, DeniedAgain
 from trajectory_guard.core.detectors.reported import TYPE_INTEGRITY, TYPE_QUALITY
@@ -116,7 +116,7 @@ _UNSEEN: Final = (
 _MADE: Final = (
     "The call did its work each time: do not make it again.",
     "If you are not sure that it had the effect you want, look once with another tool.",
-    "If several are wanted, say how many, and count them; otherwise go on.",
+    "If it had, go on with what comes next.",
 )
 _SAME_MESSAGE: Final = (
     "Saying it again does not move the task: do something that you have not done yet.",
@@ -346,13 +346,14 @@ def nudge_text(
     cycle = next((one for one in found if one.rule == "cycle"), None)
     if cycle is not None and cycle is not main:
         lines.append(detector_of(cycle).explain(cycle, "", ""))  # the call alone does not show what it alternates with
+    advice = advice_on(main, step)
     if ordinal > 1 and main.certainty is not Certainty.WAITING and main.loop_type != TYPE_QUALITY:
         lines.append("An earlier message like this one has not changed that.")
         lines.append("What to do now:")
-        lines += [f"- {line}" for line in (*_FIRM_ADVICE, *advice_on(main, step)[-1:])]
+        advice = (*_FIRM_ADVICE, *advice[-1:])
     else:
         lines.append("What to try:")
-        lines += [f"- {line}" for line in advice_on(main, step)]
+    lines += [f"- {line}" for line in (*advice, *_on_purpose(main, brought(step)))]
     return "\n".join(lines)
 
 
@@ -364,12 +365,21 @@ def _data_note(reason: str, step: StepRecord, excerpt: bool) -> list[str]:
 
 def owed_nudge(found: Sequence[DetectionResult], reason: str) -> str:
     """The nudge for a run that is due to be stopped, and whose messages hold no nudge: it is given one first."""
-    advice = detector_of(found[0]).advice if found else ()
+    advice = (*detector_of(found[0]).advice, *_on_purpose(found[0])) if found else ()
     note = [DATA_NOTE] if _QUOTED.search(reason) else []
     lines = [SIGNATURE + "You seem to be stuck.", reason, *note, "What to try:"]
     return "\n".join(line for line in (*lines, *(f"- {line}" for line in advice)) if line)
 
 
+def _on_purpose(found: DetectionResult, kind: str = "") -> tuple[str, ...]:
+    """How the agent says that it repeats itself on purpose: see ``Count``. No count helps a wait, a refusal or talk."""
+    calls = found.loop_type not in (TYPE_VI, TYPE_INTEGRITY, TYPE_QUALITY) and found.rule != "handoffs"
+    return (_COUNT_ALOUD,) if calls and found.certainty is not Certainty.WAITING and kind != DENIED else ()
+
+
+_COUNT_ALOUD: Final = (
+    'If the task wants each of these calls, say with each one which of how many it is, for example "4 of 20".'
+)
 _FIRM_ADVICE: Final = (
     "Do not make another call of this kind: nothing new comes of it.",
     "Take a different way now, or answer with what you know and say what could not be done.",

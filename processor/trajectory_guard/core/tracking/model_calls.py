@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from trajectory_guard.core.content.grids import counts_in
 from trajectory_guard.core.fingerprints import digest64
 from trajectory_guard.core.steps import StepRecord
 
@@ -28,6 +29,7 @@ class Series(NamedTuple):
         end: end of the newest batch in seconds.
         step_id, trace_id, start, first_end: the first call of the series, with its times in seconds.
         believed: its repeats are steps, and those of the other instrumentations of the run are not.
+        said: what the model says with the tools that its newest answer requests.
     """
 
     scope: str
@@ -39,6 +41,7 @@ class Series(NamedTuple):
     start: float
     first_end: float
     believed: bool = False
+    said: str = ""
 
     def first_step(self, newest: StepRecord) -> StepRecord:
         """The first call of the series as a step; ``newest`` is the call that repeats it."""
@@ -52,7 +55,7 @@ Newest = tuple[Series, ...]
 """The newest model calls of one run, a series for each instrumentation."""
 
 
-def advance(newest: Newest, call: StepRecord) -> tuple[Newest, Series | None]:
+def advance(newest: Newest, call: StepRecord, *, redact: bool = False) -> tuple[Newest, Series | None]:
     """The series after a model call, and the one that this call repeats; None if it repeats none.
 
     Calls that overlap in time (samples of one prompt, votes, parallel branches) are one batch, which counts once, and
@@ -62,20 +65,28 @@ def advance(newest: Newest, call: StepRecord) -> tuple[Newest, Series | None]:
     Parameters:
         newest: the newest model calls of the run; empty after a tool step.
         call: the step of a model call (``StepRecord.model_scope``).
+        redact: of what the model says, keep nothing but what it counts.
     """
     scope, key, end = call.model_scope or "", key_of(call), call.timestamp + call.duration
     own = next((one for one in newest if one.scope == scope), None)
     others = tuple(one for one in newest if one.scope != scope)
+    said = counts_in(call.thought or "") if redact else call.thought or ""
     if own is not None and call.timestamp < own.end:
         if key != own.key:
             own = own._replace(key="", times=0, believed=False)
-        return (*others, own._replace(end=max(own.end, end))), None
+        return (*others, own._replace(end=max(own.end, end), said=said)), None
     if own is not None and key and key == own.key:
         own = own._replace(times=own.times + 1, end=end, believed=not any(one.believed for one in others))
         return (*others, own), own if own.believed else None
     same_call = tuple(one for one in others if call.timestamp < one.end)
-    first = Series(scope, key, 1, end, call.step_id, call.trace_id, call.timestamp, end)
+    first = Series(scope, key, 1, end, call.step_id, call.trace_id, call.timestamp, end, said=said)
     return (*same_call[1 - _MAX_SCOPES :], first), None
+
+
+def with_thought(step: StepRecord, newest: Newest) -> StepRecord:
+    """A tool step with what the model said when it asked for it, as the newest model calls before it show."""
+    said = next((one.said for one in reversed(newest) if one.said), "")
+    return step._replace(thought=said) if said and not step.thought else step
 
 
 def key_of(call: StepRecord) -> str:
