@@ -195,3 +195,32 @@ def test_a_call_that_a_gate_answered_is_read_as_the_outcome_that_it_quotes(why: 
         f'Not run by trajectory_guard: find({{"q": "what was refused and has failed "}}) {why}, and nothing has changed'
     )
     assert brought(record("find", {"q": "x"}, text, "denied")) == kind
+
+
+def test_advice_on_an_action_in_other_words_is_not_that_on_a_search() -> None:
+    drafts = ("Dear Ms Roe, we confirm Thursday.", "Ms Roe, Thursday is confirmed.", "We confirm Thursday, Ms Roe.")
+    steps = [
+        record("store_draft", {"to": "roe@a.example", "body": drafts[at % 3]}, "Draft stored.") for at in range(12)
+    ]
+    said = nudges_on(steps)
+
+    assert said
+    assert not [one for one in said if "Other words for the same question" in one]
+
+
+def test_advice_on_one_answer_to_all_calls_fits_actions() -> None:
+    page = "Step 2 of the form. Please correct the field above before you go on to the payment of the order."
+    said = nudge_on([record("set_field", {"name": f"field {at}", "to": f"v{at * 37}"}, page) for at in range(40)])
+
+    assert "question" not in said
+
+
+def test_a_second_nudge_about_messages_speaks_of_messages() -> None:
+    steps = [
+        record("look", {"at": f"shelf {at}"}, "", "empty", thought="I will look at the next one.") for at in range(40)
+    ]
+    second = [one for one in nudges_on(steps) if "still stuck" in one and "messages say" in one]
+
+    assert second
+    assert "Do not say this again" in second[0]
+    assert "another call of this kind" not in second[0]

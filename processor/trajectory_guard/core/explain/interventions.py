@@ -25,7 +25,7 @@ from trajectory_guard.core.detectors import DetectionResult, Detector, detector_
 from trajectory_guard.core.detectors.base import TYPE_I, TYPE_II, TYPE_III, TYPE_VI
 from trajectory_guard.core.detectors.error_streak import ErrorStreak
 from trajectory_guard.core.detectors.repeats import NO_OTHER, REFUSAL, DeniedAgain
-from trajectory_guard.core.detectors.reported import TYPE_INTEGRITY, TYPE_QUALITY
+from trajectory_guard.core.detectors.reported import NOTHING_NEW_SAID, TYPE_INTEGRITY, TYPE_QUALITY
 from trajectory_guard.core.fingerprints import object_in
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS, Certainty, StepRecord, is_refused_by_guard
 from trajectory_guard.core.text import (
@@ -118,6 +118,16 @@ _MADE: Final = (
     "If you are not sure that it had the effect you want, look once with another tool.",
     "If it had, go on with what comes next.",
 )
+_REWORDED_ACTION: Final = (
+    "The call was accepted each time: making it in other words brings nothing more.",
+    "If you are not sure that it had the effect you want, look once with another tool.",
+    "If it had, go on with what comes next.",
+)
+_ONE_ANSWER: Final = (
+    "A further call of this kind will get the same answer.",
+    "Read the answer and do what it asks for, or find out what all these calls have in common.",
+    "If you have all you can get, answer with it, or say what is missing and ask.",
+)
 _SAME_MESSAGE: Final = (
     "Saying it again does not move the task: do something that you have not done yet.",
     "If the steps you announce bring nothing new, take another way to the goal.",
@@ -187,6 +197,10 @@ def advice_on(found: DetectionResult, step: StepRecord) -> tuple[str, ...]:
         return _on_repeat(found, step, kind)
     if found.loop_type in (TYPE_II, TYPE_III) and kind in (ERROR, DENIED):
         return ErrorStreak.advice if kind == ERROR else DeniedAgain.advice
+    if found.rule in ("same_meaning", "reformulation") and kind == "acknowledged":
+        return _REWORDED_ACTION
+    if found.rule == "same_answer" and kind != EMPTY:
+        return _ONE_ANSWER
     return detector_of(found).advice
 
 
@@ -350,7 +364,8 @@ def nudge_text(
     if ordinal > 1 and main.certainty is not Certainty.WAITING and main.loop_type != TYPE_QUALITY:
         lines.append("An earlier message like this one has not changed that.")
         lines.append("What to do now:")
-        advice = (*_FIRM_ADVICE, *advice[-1:])
+        says = main.rule in ("same_message", "same_model_call", NOTHING_NEW_SAID)
+        advice = (_SAY_NO_MORE if says else _CALL_NO_MORE, _GO_ANOTHER_WAY, *advice[-1:])
     else:
         lines.append("What to try:")
     lines += [f"- {line}" for line in (*advice, *_on_purpose(main, brought(step)))]
@@ -380,10 +395,9 @@ def _on_purpose(found: DetectionResult, kind: str = "") -> tuple[str, ...]:
 _COUNT_ALOUD: Final = (
     'If the task wants each of these calls, say with each one which of how many it is, for example "4 of 20".'
 )
-_FIRM_ADVICE: Final = (
-    "Do not make another call of this kind: nothing new comes of it.",
-    "Take a different way now, or answer with what you know and say what could not be done.",
-)
+_CALL_NO_MORE: Final = "Do not make another call of this kind: nothing new comes of it."
+_SAY_NO_MORE: Final = "Do not say this again: nothing new comes of it."
+_GO_ANOTHER_WAY: Final = "Take a different way now, or answer with what you know and say what could not be done."
 
 
 def _opening(main: DetectionResult, step: StepRecord, ordinal: int) -> str:
