@@ -25,7 +25,7 @@ try:
     from langgraph.errors import ParentCommand
     from langgraph.graph import END
     from langgraph.graph.message import REMOVE_ALL_MESSAGES
-    from langgraph.types import Command, Overwrite
+    from langgraph.types import Command
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
     raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
 
@@ -42,7 +42,7 @@ from trajectory_guard.gates.langgraph_internals import (
     RunnableSeq,
     StreamMessagesHandler,
 )
-from trajectory_guard.gates.message_form import Form
+from trajectory_guard.gates.message_form import Update, all_messages, in_form_of, update_of
 from trajectory_guard.gates.messages import is_guard_message
 from trajectory_guard.gates.open_decisions import OpenDecisions
 from trajectory_guard.gates.own_keys import MEMORY, split_status
@@ -213,9 +213,9 @@ class GuardedAgent(Runnable[Any, Any]):
             try:
                 for key, value in writes:
                     if key == gate.messages_key:
-                        gate.requested(before, _joined((), value, "whole"), config)
+                        gate.requested(before, all_messages((), value, "whole"), config)
                         if gate.keeps_cursor:
-                            gate.wrote(_joined(before, value, gate.form), status, config)
+                            gate.wrote(all_messages(before, value, gate.form), status, config)
             except Exception:
                 gate.gate.contain()
             send(writes)
@@ -228,12 +228,14 @@ class GuardedAgent(Runnable[Any, Any]):
     ) -> _Passage:
         shown, new = self._gate.nudged(messages, nudge) if nudge is not None else (list(messages), [])
         if new:
-            input = with_messages(input, self._gate.messages_key, shown)
+            input = with_messages(input, self._gate.messages_key, in_form_of(messages, shown))
             try:
                 keep_out_of_streams(new, config)
             except Exception:  # users see the nudge then, and the agent does
                 self._gate.gate.contain()
-        writes = _Writes(self._gate, config, decision, shown, new, self._open, timed=self._is_timed)
+        writes = _Writes(
+            self._gate, config, decision, in_form_of(messages, shown), new, self._open, timed=self._is_timed
+        )
         return _Passage(self._inner, input, writes.config, writes)
 
     def _end(self, messages: Sequence[Any], decision: GateDecision, input: Any, config: RunnableConfig) -> _Passage:
@@ -243,7 +245,10 @@ class GuardedAgent(Runnable[Any, Any]):
         is_said = bool(messages) and get(messages[-1], "content") == get(closing, "content")  # by the agent before
         said = [] if is_said else [closing]
         goto = END if gate.on_stop in ENDINGS else gate.on_stop
-        update = {gate.messages_key: gate.written([*messages, *said], said), **without_response(config, input)}
+        update = {
+            gate.messages_key: gate.written([*messages, *said], said, messages),
+            **without_response(config, input),
+        }
         command: Command[Any] = Command(goto=goto, update=update)
         policy = getattr(self._plain, "trace_policy", None)  # what the node lets traces record; newer than 1.2.0
         stand_in = RunnableSeq(
@@ -259,15 +264,6 @@ def _status_in(config: RunnableConfig) -> dict[str, Any]:
     """The gate's saved status, of both keys of the graph state."""
     kept = config["configurable"][CONFIG_KEY_READ](["loop_status", MEMORY])
     return {**(kept.get("loop_status") or {}), **(kept.get(MEMORY) or {})}
-
-
-def _joined(before: Sequence[Any], written: Any, form: Form) -> list[Any]:
-    """All messages, after a node has written some of them."""
-    value = written.value if isinstance(written, Overwrite) else written
-    new = value if isinstance(value, list) else [value]
-    kept = [one for one in new if not isinstance(one, RemoveMessage)]
-    known = {getattr(one, "id", None) for one in kept} - {None}
-    return kept if form == "whole" else [*(one for one in before if getattr(one, "id", None) not in known), *kept]
 
 
 def _is_entry(config: Mapping[str, Any]) -> bool:
@@ -298,7 +294,7 @@ class _Writes:
     ) -> None:
         self._open, self._timed = open_decisions, timed
         self._gate, self._decision = gate, decision
-        self._written: Sequence[Any] = ()
+        self._written: Any = ()
         configurable = config["configurable"]
         self._send: Callable[[list[Write]], None] = configurable[CONFIG_KEY_SEND]
         self._key = gate.messages_key
@@ -325,8 +321,8 @@ class _Writes:
         """The writes of the node, with the guard's updates."""
         out: list[Write] = []
         for key, value in writes:
-            if key == self._key:
-                self._written = value if isinstance(value, list) else [value]
+            if key == self._key and update_of(value) is not None:
+                self._written = value
             out += self._with_nudge(value) if key == self._key and self._new else [(key, value)]
         if self._own and self._written and self._gate.keeps_cursor:
             self._record()
@@ -335,7 +331,7 @@ class _Writes:
     def _record(self) -> None:
         """Enter what the node requests in the cursor, and save the cursor with it."""
         own = dict(self._own)
-        messages = _joined(self._shown, self._written, self._gate.form)
+        messages = all_messages(self._shown, self._written, self._gate.form)
         found = self._gate.wrote(messages, {**own["loop_status"], **own[MEMORY]}, self.config)
         for key, more in zip(("loop_status", MEMORY), split_status(found), strict=True):
             own[key] = {**own[key], **more}
@@ -355,7 +351,7 @@ class _Writes:
             self._open.left_by(error, self.config, timed=self._timed)
             return
         self._finish()
-        self._gate.answered(self._decision, self._written)
+        self._gate.answered(self._decision, all_messages((), self._written, "whole"))
         self._open.close(self.config)
 
     def _handed_over(self, command: Command[Any]) -> Command[Any]:
@@ -370,28 +366,29 @@ class _Writes:
     def _finish(self) -> None:
         """The node wrote no messages, or nothing at all."""
         if self._new:
-            written, self._new = self._gate.written(self._shown, self._new), []
+            written, self._new = self._gate.written(self._shown, self._new, self._shown), []
             self([(self._key, written)])
         elif self._own:
             self([])
 
     def _with_nudge(self, value: Any) -> list[Write]:
         """The write of the node's messages with the nudge, which is given with it; or one of its own in front of it."""
-        if not isinstance(value, (list, Overwrite)) and self._gate.form == "one":
+        update = update_of(value)
+        if update is None:  # the nudge goes into the next write
+            return [(self._key, value)]
+        if update.is_single and self._gate.form == "one":
             writes = [(self._key, self._new[0]), (self._key, value)]
         else:
-            writes = [(self._key, self._joined_with_nudge(value))]
+            writes = [(self._key, self._joined_with_nudge(update))]
         self._new = []
         return writes
 
-    def _joined_with_nudge(self, value: Any) -> Any:
-        if isinstance(value, Overwrite):
-            return Overwrite(self._with_nudge_in(list(value.value)))
-        if not isinstance(value, list):
-            return [*self._new, value]
-        if self._gate.form == "whole" or any(_removes_all(message) for message in value):
-            return self._with_nudge_in(value)
-        return value if self._is_in(value) else [*self._new, *value]
+    def _joined_with_nudge(self, update: Update) -> Any:
+        messages = update.messages
+        replaces = update.replaces or (not update.is_single and self._gate.form == "whole")
+        if replaces or any(_removes_all(message) for message in messages):
+            return update.with_messages(self._with_nudge_in(messages))
+        return update.with_messages(messages if self._is_in(messages) else [*self._new, *messages])
 
     def _with_nudge_in(self, value: list[Any]) -> list[Any]:
         """``value`` replaces all messages: after those that were there before, or else before the node's last one."""
@@ -424,7 +421,7 @@ def keep_out_of_streams(messages: Sequence[Any], config: RunnableConfig) -> None
             handler.seen.update(nudges)
 
 
-def with_messages(input: Any, key: str, messages: list[Any]) -> Any:
+def with_messages(input: Any, key: str, messages: Sequence[Any]) -> Any:
     """A node's input of any type with other messages; unchanged if it has none."""
     if isinstance(input, Mapping):
         return {**input, key: messages} if key in input else input

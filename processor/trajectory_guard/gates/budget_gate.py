@@ -104,7 +104,7 @@ class BudgetGate:
             raise BudgetExceededError(ruling.payload)
         said = [like(messages[-1] if messages else None, refusal_message(ruling))]
         form = form_of(channels_of(config).get(self._key))
-        update: dict[str, Any] = {self._key: as_written(form, [*messages, *said], said)}
+        update: dict[str, Any] = {self._key: as_written(form, [*messages, *said], said, messages)}
         status = get(state, "loop_status")
         if isinstance(status, Mapping):
             update["loop_status"] = {**status, "budget": ruling.status.to_plain()}

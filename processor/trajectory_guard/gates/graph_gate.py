@@ -144,9 +144,9 @@ class GraphGate:
             self._form = form_of(self._channel)
         return self._form
 
-    def written(self, shown: Sequence[Any], new: list[Any]) -> Any:
+    def written(self, shown: Sequence[Any], new: list[Any], before: Any) -> Any:
         """As ``as_written``, in the form of this gate's channel."""
-        return as_written(self.form, shown, new)
+        return as_written(self.form, shown, new, before)
 
     # --- decisions ---------------------------------------------------------------------------------------------
 

@@ -181,11 +181,11 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
         }
         if ends:
             said = [gate.closing(decision, messages)]
-            update[gate.messages_key] = gate.written([*messages, *said], said)
+            update[gate.messages_key] = gate.written([*messages, *said], said, messages)
             return Command(goto=END if gate.on_stop in ENDINGS else gate.on_stop, update=update)
         if nudge is not None:
             shown, new = gate.nudged(messages, nudge)
-            update[gate.messages_key] = gate.written(shown, new)
+            update[gate.messages_key] = gate.written(shown, new, messages)
         return Command(goto=self.agent, update=update)
 
 
