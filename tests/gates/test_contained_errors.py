@@ -103,7 +103,7 @@ def test_a_nudge_or_closing_message_that_cannot_be_written_is_left_out_and_the_r
     ("surface", "owner", "part", "cursor"),
     [
         ("graph", agent_node._Writes, "_with_nudge", False),
-        ("graph", agent_node, "_joined", True),
+        ("graph", agent_node, "all_messages", True),
         ("graph", agent_node, "keep_out_of_streams", False),
         ("middleware", middleware, "keep_out_of_streams", False),
         ("middleware", TrajectoryGuardMiddleware, "_recorded", True),

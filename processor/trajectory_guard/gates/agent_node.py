@@ -351,7 +351,7 @@ class _Writes:
             self._open.left_by(error, self.config, timed=self._timed)
             return
         self._finish()
-        self._gate.answered(self._decision, all_messages((), self._written, "whole"))
+        self._gate.answered(self._decision, self._written)
         self._open.close(self.config)
 
     def _handed_over(self, command: Command[Any]) -> Command[Any]:

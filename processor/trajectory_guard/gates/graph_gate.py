@@ -46,7 +46,7 @@ from trajectory_guard.gates.call_ids import share_ids, with_uses
 from trajectory_guard.gates.gate import Gate, GateDecision, current_trace
 from trajectory_guard.gates.langgraph_internals import CONFIG_KEY_CHECKPOINTER, CONFIG_KEY_TASK_ID
 from trajectory_guard.gates.loop_error import LoopDetectedError
-from trajectory_guard.gates.message_form import Form, as_written, form_of
+from trajectory_guard.gates.message_form import Form, all_messages, as_written, form_of
 from trajectory_guard.gates.messages import (
     MARK,
     MAX_LOOK_BACK,
@@ -271,10 +271,10 @@ class GraphGate:
             self.gate.boundaries.feedback(trajectory, run or "", namespace_of(config), "nudge", own_words, by=PERSON)
         return Outcome(decision, own_words, ends=False)
 
-    def answered(self, decision: GateDecision, written: Sequence[Any]) -> None:
-        """Process the messages that the agent wrote after the gate let it pass; errors are contained."""
+    def answered(self, decision: GateDecision, written: Any) -> None:
+        """Process the messages that the agent wrote, in any form, after the gate let it pass; errors are contained."""
         try:
-            self.gate.answered(decision, as_messages(written))
+            self.gate.answered(decision, as_messages(all_messages((), written, "whole")))
         except Exception:
             self.gate.contain()
 

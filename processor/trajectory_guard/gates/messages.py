@@ -277,13 +277,15 @@ def new_steps(
 
     Reading goes backwards and ends at the first model turn of which a call is known, where a person spoke before the
     calls found (unevaluated calls of an earlier turn no longer count), or after ``MAX_LOOK_BACK`` messages, at the
-    model turn whose results they end with.
+    model turn whose results they end with. Model messages that stand next to each other were written side by side, by
+    branches of the graph, and are one turn.
     """
     answers: dict[str, Any] = {}
     shown: dict[str, list[Shown]] = {}
     newest_shown: list[Shown] = []
     found: list[list[StepRecord]] = []
     in_turn = False  # results were read, and not yet the message that requested them
+    beside, batch = -1, ""  # position and turn of the model message read last
     last = len(messages) - 1
     for behind, message in enumerate(reversed(messages)):
         position = last - behind
@@ -304,8 +306,9 @@ def new_steps(
             for call in fresh if shown else ():
                 if call["id"] in shown:  # some models use the ids again: of the calls before, it shows nothing
                     answers[call["id"]] = _showing(answers[call["id"]], shown.pop(call["id"]))
+            batch, beside = batch if beside == position + 1 else _batch_label(message), position
             steps = [
-                _with_delivery(_step(message, call, answers[call["id"]], trajectory_id, now), messages, position)
+                _with_delivery(_step(message, call, answers[call["id"]], trajectory_id, now, batch), messages, position)
                 for call in fresh
             ]
             if steps:
@@ -342,6 +345,7 @@ class TurnCall(NamedTuple):
 def calls_of_turn(messages: Sequence[Any]) -> Iterator[TurnCall]:
     """The answered calls since a person spoke last, newest first."""
     answers: dict[str, Any] = {}
+    beside = turn = -1  # positions of the model message read last, and of the newest one of its turn
     for position in range(len(messages) - 1, -1, -1):
         message = messages[position]
         kind = getattr(message, "type", None)
@@ -350,13 +354,14 @@ def calls_of_turn(messages: Sequence[Any]) -> Iterator[TurnCall]:
         elif is_of_person(message):
             return
         elif kind == "ai":
+            turn, beside = turn if beside == position + 1 else position, position
             for call in reversed(requests_of(message)):
                 answer = answers.pop(str(call.get("id")), None)  # some models use the ids again
                 if answer is not None:
                     outcome, text = answer_of(answer)
                     yield TurnCall(
                         str(call.get("name") or ""), call.get("args"), step_id_of(message, call), text,
-                        outcome, str(position), is_refusal_message(answer) or text.startswith(NOT_RUN),
+                        outcome, str(turn), is_refusal_message(answer) or text.startswith(NOT_RUN),
                     )  # fmt: skip
 
 
@@ -424,7 +429,7 @@ def step_id_of(message: Any, call: dict[str, Any]) -> str:
     return found if not found[MAX_NAME_CHARS:] else bounded_name(found)
 
 
-def _step(message: Any, call: dict[str, Any], answer: Any, trajectory_id: str, now: float) -> StepRecord:
+def _step(message: Any, call: dict[str, Any], answer: Any, trajectory_id: str, now: float, batch: str) -> StepRecord:
     kind, text = answer_of(answer)
     args, call_id = call.get("args"), str(own_id(call))
     return StepRecord(
@@ -440,7 +445,7 @@ def _step(message: Any, call: dict[str, Any], answer: Any, trajectory_id: str, n
         dialect="messages",
         args=args,
         result=text,
-        batch=_batch_label(message),
+        batch=batch,
         error_class=REFUSED_BY_GUARD if is_refusal_message(answer) else None,
         thought=content_text(message.content) or None,
     )
