@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,6 +20,9 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.gates.integrity import IntegrityGate
 from trajectory_guard.gates.stagnation import StagnationGate
 from trajectory_guard.process.containment import contain
+
+
+SECRET = "078-05-1120"
 
 
 class SoftTimeLimitError(Exception):
@@ -182,3 +186,39 @@ def test_a_gate_around_a_node_and_one_of_a_graph_both_say_what_failed(
     texts = [record.getMessage() for record in caplog.records]
     assert texts.count("trajectory_guard: error in the gate, contained (logged once)") == 1
     assert texts.count("trajectory_guard: error in a stagnation gate, contained (logged once)") == 1
+
+
+@pytest.mark.parametrize("withheld", ["by the configuration", "by a variable", "not at all"])
+def test_what_may_not_be_quoted_stands_in_no_error_either(
+    withheld: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if withheld == "by a variable":
+        monkeypatch.setenv("TRACELOOP_TRACE_CONTENT", "false")
+    board = FlagBoard(GuardConfig(redact=withheld == "by the configuration"))
+
+    def fails(*_: Any, **__: Any) -> Any:
+        try:
+            raise KeyError(SECRET)
+        except KeyError as error:
+            raise ValueError(f"no message: {SECRET}") from error
+
+    monkeypatch.setattr("trajectory_guard.gates.graph_gate.as_messages", fails)
+    builder = StateGraph(MessagesState)
+    builder.add_node("agent", lambda state: {"messages": [AIMessage("done")]})
+    builder.add_node("tools", lambda state: {"messages": []})
+    builder.add_edge(START, "agent")
+    builder.add_conditional_edges("agent", lambda state: "__end__", ["tools", "__end__"])
+    builder.add_edge("tools", "agent")
+    graph = apply_guard(builder, board=board).compile()
+    asked = [
+        HumanMessage("q"),
+        AIMessage("", tool_calls=[{"name": "t", "args": {}, "id": "1"}]),
+        ToolMessage("r", tool_call_id="1"),
+    ]
+    graph.invoke({"messages": asked})
+
+    (record,) = [one for one in caplog.records if "error in the gate" in one.message]
+    shown = logging.Formatter().format(record)
+    assert (SECRET in shown) == (withheld == "not at all")
+    assert "ValueError" in shown
+    assert "graph_gate.py" in shown

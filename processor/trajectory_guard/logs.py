@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -35,14 +36,23 @@ _ATTRIBUTES: Final = {
 """Attributes of a record by the field of its entry: each field has one meaning in all entries."""
 
 
-def log_contained(text: str, *values: object, stacklevel: int = 2) -> None:
+def log_contained(text: str, *values: object, stacklevel: int = 2, quotes_nothing: bool = False) -> None:
     """Log the exception that is being handled. What a handler or filter of the application raises goes no further.
 
     Parameters:
         stacklevel: as for ``logging``, seen from here; by default the record names the caller.
+        quotes_nothing: leave out the text of the exception, which may quote a message.
     """
+    error = sys.exc_info()[1]
+    shown = _without_text(error) if quotes_nothing and error is not None else error
     with suppress(Exception):
-        logger.exception(f"trajectory_guard: {text}", *values, stacklevel=stacklevel)
+        logger.error(f"trajectory_guard: {text}", *values, stacklevel=stacklevel, exc_info=shown)
+
+
+def _without_text(error: BaseException) -> BaseException:
+    """An exception that names the kind of ``error`` and the lines that it came through, and nothing else."""
+    kind: type[Exception] = type(type(error).__name__, (Exception,), {"__module__": type(error).__module__})
+    return kind("its text is withheld, since it may quote a message").with_traceback(error.__traceback__)
 
 
 def log_verdict(verdict: Verdict, *, redact: bool = False, is_gated: Callable[[str, str], bool] | None = None) -> None:

@@ -55,7 +55,7 @@ from trajectory_guard.gates.remote import CollectorReply, RemoteFlags, Use, call
 from trajectory_guard.gates.said import Answers, newest_said, said_again
 from trajectory_guard.gates.status import NOTHING, Delivery, payload_of, scratchpad_entry, status_after
 from trajectory_guard.otel.metrics import register_globally
-from trajectory_guard.otel.publishing import publish, publish_by_hand
+from trajectory_guard.otel.publishing import publish, publish_by_hand, quotes_nothing
 from trajectory_guard.process.containment import contain
 from trajectory_guard.runtime import board_for, follow
 from trajectory_guard.spending.answers import stricter
@@ -247,7 +247,7 @@ class Gate:
 
     def contain(self) -> None:
         """Count and log an error of the gate itself; the caller lets the run go on."""
-        contain(self.board.counts, "gate", "error in the gate, contained")
+        contain(self.board.counts, "gate", "error in the gate, contained", quotes_nothing=quotes_nothing(self.board))
 
     # --- identity and memory ---------------------------------------------------------------------------------
 

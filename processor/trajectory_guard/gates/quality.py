@@ -11,6 +11,7 @@ from trajectory_guard.core.calls import call_key
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.quality import LOW_LOGPROB, quality_of_logprob
 from trajectory_guard.gates.messages import MAX_LOOK_BACK, is_answer, is_guard_message, is_of_person
+from trajectory_guard.otel.publishing import quotes_nothing
 from trajectory_guard.process.containment import contain
 from trajectory_guard.quality.judge import MAX_REQUEST_CHARS
 from trajectory_guard.quality.logprobs import mean_logprob
@@ -54,7 +55,8 @@ def read_quality(
     try:
         _read(board, quality, trajectory, messages, None if instance is None else name_of(instance), answers)
     except Exception:  # noqa: BLE001  it costs these scores, and no decision of the gate
-        contain(board.counts, "quality", "messages could not be scored, contained")
+        withheld = quotes_nothing(board)
+        contain(board.counts, "quality", "messages could not be scored, contained", quotes_nothing=withheld)
 
 
 def _read(

@@ -32,6 +32,7 @@ from trajectory_guard.otel.content_watch import ContentWatch
 from trajectory_guard.otel.local_roots import ends_request, is_tool
 from trajectory_guard.otel.metrics import meter_of, register
 from trajectory_guard.otel.postponed import Postponed
+from trajectory_guard.otel.publishing import quotes_nothing
 from trajectory_guard.otel.sdk_spans import (
     IS_REMOTE,
     PUBLIC,
@@ -494,4 +495,5 @@ class TrajectoryGuardProcessor(SpanProcessor):
 
     def _contain(self, where: str, error: Exception) -> None:
         """Count every error, log the first of each kind, raise none but that of a signal handler."""
-        contain(self.board.counts, where, "error in %s, contained", where, kind=type(error).__name__)
+        kind, withheld = type(error).__name__, quotes_nothing(self.board)
+        contain(self.board.counts, where, "error in %s, contained", where, kind=kind, quotes_nothing=withheld)

@@ -33,3 +33,8 @@ def publish_by_hand(verdict: Verdict, board: FlagBoard) -> None:
     """Emit the span of an intervention that a person asked for; it has no step to link."""
     span = trace.get_current_span()
     VerdictSpans(provider_for(board, span), board.counts).emit(verdict, first_step="", live_parent=span)
+
+
+def quotes_nothing(board: FlagBoard) -> bool:
+    """Whether no log line may quote arguments and results: by the configuration, or because telemetry holds none."""
+    return board.config.redact or withholds_content(board)

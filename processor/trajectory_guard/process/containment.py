@@ -21,19 +21,22 @@ _MAX_LOGGED: Final = 64
 _LOGGED: Final = "logged_errors"
 
 
-def contain(counts: Counter[str], where: str, text: str, *values: object, kind: str = "") -> None:
+def contain(
+    counts: Counter[str], where: str, text: str, *values: object, kind: str = "", quotes_nothing: bool = False
+) -> None:
     """Count the exception that is being handled as an error in this place, and log the first one with this text.
 
     Parameters:
         values: for the ``%s`` in the text.
         kind: where one text stands for several kinds of error, the first of each kind is logged.
+        quotes_nothing: log the kind of the exception and where it was raised, without its own text.
 
     Raises:
         the exception again, if a signal handler of the application raised it.
     """
     let_through()
     if is_first_error(counts, where, text, *values, kind):
-        log_contained(f"{text} (logged once)", *values, stacklevel=3)
+        log_contained(f"{text} (logged once)", *values, stacklevel=3, quotes_nothing=quotes_nothing)
 
 
 def is_first_error(counts: Counter[str], where: str, *text: object) -> bool:
