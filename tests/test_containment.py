@@ -21,7 +21,6 @@ from trajectory_guard.gates.integrity import IntegrityGate
 from trajectory_guard.gates.stagnation import StagnationGate
 from trajectory_guard.process.containment import contain
 
-
 SECRET = "078-05-1120"
 
 

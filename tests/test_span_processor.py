@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import json
 import logging
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any
+from weakref import ref
 
 import pytest
 from opentelemetry import context as otel_context
@@ -621,24 +623,36 @@ def largest_table(*objects: Any) -> int:
 
 def test_spans_that_never_end_are_bounded_and_counted() -> None:
     app = App(max_open_spans=100)
-    for _ in range(1_000):
-        app.tracer.start_span("execute_tool search", attributes=tool_attributes("{}", None))
+    held = [app.tracer.start_span("execute_tool search", attributes=tool_attributes("{}", None)) for _ in range(1_000)]
     assert largest_table(app.processor, app.board) <= 101
-    assert app.board.counts["expired_full"] >= 899
+    assert app.board.counts["expired_full"] >= len(held) - 101
     app.call()
     assert app.board.read("c").steps == 1
+
+
+def test_spans_that_the_application_drops_are_not_kept_alive() -> None:
+    app = App(max_open_spans=100)
+    dropped = [
+        ref(app.tracer.start_span("chat", attributes={"gen_ai.input.messages": "x" * 10_000})) for _ in range(50)
+    ]
+    gc.collect()
+    assert [one() for one in dropped] == [None] * 50
+    for _ in range(300):
+        app.tracer.start_span("work").end()
+    assert app.board.counts["expired_dropped"] == 50
 
 
 def test_a_tool_span_that_never_ends_expires_by_age_and_an_agent_span_does_not() -> None:
     app = App(open_span_ttl_s=60.0)
     long_ago = 1_700_000_000_000_000_000
-    app.tracer.start_span("execute_tool search", attributes=tool_attributes("{}", None), start_time=long_ago)
+    hanging = app.tracer.start_span("execute_tool search", attributes=tool_attributes("{}", None), start_time=long_ago)
     agent = app.tracer.start_span(
         "invoke_agent", attributes={"gen_ai.conversation.id": "thread-7"}, start_time=long_ago
     )
     for _ in range(3_000):
         app.tracer.start_span("work").end()
     assert app.board.counts["expired_age"] == 1
+    assert hanging.is_recording()
     with trace.use_span(agent, end_on_exit=True):
         app.call(conversation=None)
     assert app.board.read("thread-7").steps == 1

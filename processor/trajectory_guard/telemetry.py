@@ -202,7 +202,11 @@ CERTIFICATES_LEFT_OUT: Final = Metric(
     "certificates that are not on their span, since the SDK's limit of length would have cut them off",
 )  # fmt: skip
 EXPIRED: Final = Metric(
-    "trajectory_guard.spans.expired", "counter", "{span}", "open spans dropped, by reason", (EXPIRY_REASON,)
+    "trajectory_guard.spans.expired",
+    "counter",
+    "{span}",
+    "open spans no longer tracked, by reason: full, age, dropped by the application",
+    (EXPIRY_REASON,),
 )
 LATENCY: Final = Metric(
     "trajectory_guard.observe.duration", "histogram", "s", "time to evaluate a tool span (1 of 16 sampled)"

@@ -6,8 +6,8 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
+from weakref import ref
 
 from opentelemetry import context as otel_context
 from opentelemetry import metrics as otel_metrics
@@ -29,8 +29,9 @@ from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.otel import ending
 from trajectory_guard.otel.callers import run_of_caller, views_in
 from trajectory_guard.otel.content_watch import ContentWatch
-from trajectory_guard.otel.local_roots import ends_request, is_tool
+from trajectory_guard.otel.local_roots import ends_request
 from trajectory_guard.otel.metrics import meter_of, register
+from trajectory_guard.otel.open_spans import OpenSpans, expire
 from trajectory_guard.otel.postponed import Postponed
 from trajectory_guard.otel.publishing import quotes_nothing
 from trajectory_guard.otel.sdk_spans import (
@@ -73,7 +74,6 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(telemetry.LOGGER)
 _LATENCY_SAMPLE: Final = 16
 _EXPIRY_CHECK: Final = 256
-_EXPIRY_LOOK: Final = 64
 _MAX_PASSED: Final = 1_024
 _POOL_PATIENCE_S: Final = 0.5
 """Seconds for which a thread of a pool waits for a lock, which the thread that waits for the pool may hold."""
@@ -110,7 +110,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self.switch_on()
         self._spans = VerdictSpans(tracer_provider, self.board.counts)
         now_and_after_fork(self._renew_lock)
-        self._open: dict[int, Span] = {}  # span id -> live span, oldest first, for identity
+        self._open: OpenSpans = {}
         self._readers = readers()
         self._patience_s: float | None = None  # without limit, until a span shows that its processors run on a pool
         self._processors_seen: object = None
@@ -154,10 +154,11 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 context: Any = span._context if span.__class__ in self._readers else span.context
             except AttributeError:  # its fields were replaced
                 context, self.board.resource = span.context, span.resource.attributes
-            self._open[context[SPAN_ID]] = span
+            self._open[context[SPAN_ID]] = ref(span)
             self._started = started = self._started + 1
             if not started % _EXPIRY_CHECK or len(self._open) > self._max_open:
-                self._expire_open()
+                self._processors_seen = None  # parts may have been added
+                expire(self._open, self._above, self._table, self.config, self.board.counts)
         except Exception as error:
             self._contain("on_start", error)
 
@@ -254,13 +255,13 @@ class TrajectoryGuardProcessor(SpanProcessor):
 
     def _end_patiently(self, span: ReadableSpan, context: trace.SpanContext, *rest: Any, **named: Any) -> None:
         """End a span on a thread of a pool. Where a lock is held for too long, the span waits for the next one."""
-        live = self._open.get(context[SPAN_ID])
+        kept = self._open.get(context[SPAN_ID])
         try:
             with patience(self._patience_s):
                 self._end_known(span, context, *rest, **named)
         except HeldTooLongError:
-            if live is not None:
-                self._open[context[SPAN_ID]] = live
+            if kept is not None:
+                self._open[context[SPAN_ID]] = kept
             raise
 
     # --- steps -----------------------------------------------------------------------------------------------
@@ -344,9 +345,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 due = Intervention(verdict.level, "", verdict, {}, delivered=False)
                 notify(self.config.on_intervention, due, self.board.counts, elsewhere=self._patience_s is not None)
             first = self.board.step_id(verdict.trajectory_id, verdict.first_step) or str(verdict.first_step)
-            live = self._open.get(span.parent.span_id) if span.parent is not None else None
-            tool = self._open.get(span.context.span_id)
-            self._spans.emit(verdict, first_step=first, tool_span=span, live_parent=live, live_tool=tool)
+            above, tool = self._live(span.parent), self._live(span.context)
+            self._spans.emit(verdict, first_step=first, tool_span=span, live_parent=above, live_tool=tool)
 
     # --- identity and usage ----------------------------------------------------------------------------------
 
@@ -362,18 +362,18 @@ class TrajectoryGuardProcessor(SpanProcessor):
         for _ in range(MAX_ANCESTORS):
             if parent is None:
                 break
-            live = self._open.get(span_id := parent[SPAN_ID])
-            if live is None:
+            kept = self._open.get(span_id := parent[SPAN_ID])
+            if kept is None or (held := kept()) is None:
                 parent = self._passed.get(span_id)
                 continue
-            reader = self._readers.get(live.__class__, PUBLIC)
+            reader = self._readers.get(held.__class__, PUBLIC)
             try:
-                parent, name, attributes = reader.live(live)
+                parent, name, attributes = reader.live(held)
             except AttributeError:  # its attributes were replaced
-                parent, name, attributes = PUBLIC.live(live)
+                parent, name, attributes = PUBLIC.live(held)
             live_view = self._above.get(span_id)
             if live_view is None or live_view.attributes != attributes or live_view.name != name:
-                view = view_of(live, live.context, parent, dict(marked(attributes, limit_of(live))), reader)
+                view = view_of(held, held.context, parent, dict(marked(attributes, limit_of(held))), reader)
                 live_view = self._above[span_id] = LiveView.of(view, self._table, self._tools)
             above.append(live_view)
         return above
@@ -437,7 +437,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             self._feed.book(
                 spending, span, view, usage, above=above, table=self._table,
                 trajectory=trajectory_id(view, above, self._conversation_of, self._table),
-                live=self._open.get(span.parent.span_id) if span.parent is not None else None,
+                live=self._live(span.parent),
             )  # fmt: skip
         except HeldTooLongError:  # with the next span
             raise
@@ -473,25 +473,10 @@ class TrajectoryGuardProcessor(SpanProcessor):
             self._patience_s = _POOL_PATIENCE_S
         self._spans.learn(span)
 
-    def _expire_open(self) -> None:
-        """Remove tool spans that are too old to end, and the oldest spans of any kind beyond the limit.
-
-        An agent's span may stay open for hours and still names its children's agent: age alone does not end it.
-        """
-        limit_ns = time.time_ns() - int(self.config.open_span_ttl_s * 1e9)
-        try:
-            oldest = list(islice(self._open.items(), _EXPIRY_LOOK))
-        except RuntimeError:
-            return  # another thread started or ended a span just now: the next check will do
-        self._processors_seen = None  # parts may have been added
-        for span_id in self._above.keys() - self._open.keys():  # a child that ended beside its parent has put it back
-            self._above.pop(span_id, None)
-        excess = len(self._open) - self.config.max_open_spans
-        for place, (span_id, span) in enumerate(oldest):
-            too_old = (span.start_time or 0) < limit_ns and is_tool(span, self._table)
-            if (too_old or place < excess) and self._open.pop(span_id, None) is not None:
-                self._above.pop(span_id, None)
-                self.board.counts["expired_age" if too_old else "expired_full"] += 1
+    def _live(self, context: trace.SpanContext | None) -> Span | None:
+        """The live span of a context, None if it has ended, or the application has dropped it."""
+        kept = self._open.get(context.span_id) if context is not None else None
+        return kept() if kept is not None else None
 
     def _contain(self, where: str, error: Exception) -> None:
         """Count every error, log the first of each kind, raise none but that of a signal handler."""
