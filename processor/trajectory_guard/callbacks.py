@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from trajectory_guard.core.engine import Verdict
@@ -80,7 +81,7 @@ def notify(callback: Any, intervention: Intervention, counts: Counter[str], *, e
         return
     try:
         if elsewhere:
-            _callbacks.run_elsewhere(lambda: callback(intervention), counts)
+            run_elsewhere(lambda: _run(callback(intervention), counts), partial(_contain, "on_intervention", counts))
         else:
             _run(callback(intervention), counts)
     except Exception:  # noqa: BLE001  as above
@@ -90,6 +91,15 @@ def notify(callback: Any, intervention: Intervention, counts: Counter[str], *, e
 def _run(result: Any, counts: Counter[str]) -> None:
     if inspect.iscoroutine(result):
         _callbacks.run(result, counts)
+
+
+def run_elsewhere(call: Callable[[], None], contained: Callable[[], None]) -> None:
+    """Call a plain function on a thread of its own, for which ``wait`` waits.
+
+    Parameters:
+        contained: called while an exception of ``call`` is handled, which goes no further.
+    """
+    _callbacks.run_elsewhere(call, contained)
 
 
 def wait(timeout_s: float) -> bool:
@@ -140,14 +150,14 @@ class _Callbacks:
         self._loop, self._thread = loop, thread
         return loop
 
-    def run_elsewhere(self, call: Callable[[], Any], counts: Counter[str]) -> None:
+    def run_elsewhere(self, call: Callable[[], None], contained: Callable[[], None]) -> None:
         """Call a plain function on a thread of its own, in a copy of the current context."""
 
         def work() -> None:
             try:
-                _run(call(), counts)
+                call()
             except BaseException:  # noqa: BLE001  as of a coroutine
-                _contain("on_intervention", counts)
+                contained()
             finally:
                 self._has_ended()
 

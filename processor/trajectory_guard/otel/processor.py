@@ -45,7 +45,7 @@ from trajectory_guard.otel.sdk_spans import (
     readers,
     view_of,
 )
-from trajectory_guard.otel.verdict_spans import VerdictSpans, has_pool, in_trace_of
+from trajectory_guard.otel.verdict_spans import VerdictSpans, has_pool, in_trace_of, is_part_of
 from trajectory_guard.process.containment import contain
 from trajectory_guard.process.forking import now_and_after_fork
 from trajectory_guard.process.locks import HeldTooLongError, OwnedLock, holds_lock, patience
@@ -471,6 +471,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._processors_seen, self.board.resource = span._span_processor, span.resource.attributes
         if self._patience_s is None and has_pool(self._processors_seen):
             self._patience_s = _POOL_PATIENCE_S
+        self._spans.elsewhere = not is_part_of(self, self._processors_seen)
         self._spans.learn(span)
 
     def _live(self, context: trace.SpanContext | None) -> Span | None:

@@ -7,6 +7,9 @@ is, this is the only file to change.
 Processors may run on a few threads of their own, for which the thread that starts or ends a span waits
 (``ConcurrentMultiSpanProcessor``). What runs on such a thread must wait neither for another one of them, all of which
 may be in the same place, nor for a lock without limit: the thread that waits for it may hold the lock.
+
+A processor of the application's may call the guard's, and hold a lock meanwhile that it needs for every span: there the
+guard's own span begins and ends on a thread of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, Final, cast
 
 from opentelemetry import trace
@@ -28,12 +32,14 @@ from opentelemetry.trace import NonRecordingSpan, Span
 from opentelemetry.util.types import AttributeValue
 
 from trajectory_guard import telemetry
+from trajectory_guard.callbacks import run_elsewhere
 from trajectory_guard.core.detectors.reported import QUALITY_DROP
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.langfuse_tags import with_tags
 from trajectory_guard.logs import is_loop
 from trajectory_guard.otel.pipelines import pipeline_of, weakly
+from trajectory_guard.process.containment import contain
 from trajectory_guard.version import __version__
 
 _SEVERAL: Final = (ConcurrentMultiSpanProcessor, SynchronousMultiSpanProcessor)
@@ -93,11 +99,15 @@ class VerdictSpans:
     Parameters:
         tracer_provider: by default that of each verdict's tool span.
         counts: where certificates that do not fit are counted.
+
+    Attributes:
+        elsewhere: own spans begin and end on a thread of their own.
     """
 
     def __init__(self, tracer_provider: trace.TracerProvider | None = None, counts: Counter[str] | None = None) -> None:
         self._given = tracer_provider
-        self._counts = Counter() if counts is None else counts
+        self._counts: Counter[str] = Counter() if counts is None else counts
+        self.elsewhere = False
         self._first: Callable[[], trace.TracerProvider | None] | None = None  # weak, so that an application can drop it
 
     def learn(self, span: Span) -> None:
@@ -131,12 +141,19 @@ class VerdictSpans:
             provider = self._first()
         tracer = tracer_without_pool(provider or trace.get_tracer_provider(), telemetry.SCOPE, __version__)
         self._leave_out_certificate(own, tracer)
-        tracer.start_span(
-            telemetry.SPAN_NAME,
-            context=context,
-            attributes=dict(reversed(own.items())),  # the SDK keeps the last ones, if there is no room for all
-            links=[trace.Link(tool)] if tool is not None else None,
-        ).end()
+
+        def write() -> None:
+            tracer.start_span(
+                telemetry.SPAN_NAME,
+                context=context,
+                attributes=dict(reversed(own.items())),  # the SDK keeps the last ones, if there is no room for all
+                links=[trace.Link(tool)] if tool is not None else None,
+            ).end()
+
+        if self.elsewhere:
+            run_elsewhere(write, partial(contain, self._counts, "on_end", "an intervention's span failed, contained"))
+        else:
+            write()
 
     def _leave_out_certificate(self, own: dict[str, AttributeValue], tracer: Any) -> None:
         """Leave a certificate out that the SDK would cut off: no program could read it. Log lines have the whole."""
@@ -185,6 +202,11 @@ def _places_of(span: Any) -> int:
 
 
 # --- processors with threads of their own ----------------------------------------------------------------------
+
+
+def is_part_of(processor: Any, whole: Any) -> bool:
+    """Whether a provider calls a processor itself, rather than through one of the application's."""
+    return any(one is processor for one in _parts(whole))
 
 
 def has_pool(processor: Any) -> bool:
