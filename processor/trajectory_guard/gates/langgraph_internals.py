@@ -54,6 +54,7 @@ __all__ = [
     "RunnableCallable",
     "RunnableSeq",
     "StreamMessagesHandler",
+    "Unhandled",
     "coerce_to_runnable",
     "find_subgraph_pregel",
     "tools_of",
@@ -72,13 +73,40 @@ def wrappers_of(node: ToolNode) -> tuple[Any, Any]:
     return node._wrap_tool_call, node._awrap_tool_call
 
 
+class Unhandled(BaseException):
+    """Carries an error of a tool out of a tool node whose ``handle_tool_errors`` does not handle it.
+
+    A node without wrappers raises such an error. One with a wrapper hands every ``Exception`` of it to the model.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
 def with_wrappers(twin: ToolNode, wrap: Any, awrap: Any) -> ToolNode:
-    """A copy of a tool node, with other wrappers around its calls.
+    """A copy of a tool node, with other wrappers around its calls; what they raise as ``Unhandled`` leaves the node.
 
     Where the application has put a function of its own in the place of ``func`` or ``afunc``, that one goes on to run,
     and calls the original node.
     """
     twin._wrap_tool_call, twin._awrap_tool_call = wrap, awrap
+    run, arun = twin._run_one, twin._arun_one
+
+    def run_one(*args: Any, **named: Any) -> Any:
+        try:
+            return run(*args, **named)
+        except Unhandled as unhandled:
+            error = unhandled.error
+        raise error
+
+    async def arun_one(*args: Any, **named: Any) -> Any:
+        try:
+            return await arun(*args, **named)
+        except Unhandled as unhandled:
+            error = unhandled.error
+        raise error
+
+    twin._run_one, twin._arun_one = run_one, arun_one  # type: ignore[method-assign]
     methods: dict[str, Any] = {"func": twin._func, "afunc": twin._afunc}
     for name, own in methods.items():
         if getattr(getattr(twin, name), "__func__", None) is own.__func__:  # bound to the original

@@ -28,7 +28,7 @@ from trajectory_guard.gates.boundaries import NO_EXECUTION, Execution, NoExecuti
 from trajectory_guard.gates.call_ids import own_id
 from trajectory_guard.gates.gate import Gate, current_trace
 from trajectory_guard.gates.graph_gate import as_messages, configurable_of, get, namespace_of, thread_id_of
-from trajectory_guard.gates.langgraph_internals import CONFIG_KEY_READ, with_wrappers, wrappers_of
+from trajectory_guard.gates.langgraph_internals import CONFIG_KEY_READ, Unhandled, with_wrappers, wrappers_of
 from trajectory_guard.gates.messages import MARK, requesting, turn_of
 from trajectory_guard.gates.refusal import Refusal, RefusalRules, decide, past_of
 from trajectory_guard.logs import log_refusal
@@ -201,9 +201,35 @@ class ToolGate:
     def tool_node(self, node: ToolNode) -> ToolNode:
         """A copy of a tool node that answers pointless calls; wrappers that it has come after this gate."""
         wrap, awrap = wrappers_of(node)
+        around = self.around(wrap) if wrap is not None else _raising(self.around(None))
         if wrap is not None and awrap is None:  # asyncio uses the synchronous wrapper, and still has to
-            return with_wrappers(copy.copy(node), self.around(wrap), None)
-        return with_wrappers(copy.copy(node), self.around(wrap), self.async_around(awrap))
+            return with_wrappers(copy.copy(node), around, None)
+        async_around = self.async_around(awrap) if awrap is not None else _async_raising(self.async_around(None))
+        return with_wrappers(copy.copy(node), around, async_around)
+
+
+def _raising(wrapper: ToolCallWrapper) -> ToolCallWrapper:
+    """A wrapper whose errors leave the tool node: those of the tool that reach it are handled already."""
+
+    def wrap_tool_call(request: ToolCallRequest, execute: Execute) -> Answer:
+        try:
+            return wrapper(request, execute)
+        except Exception as error:  # noqa: BLE001  raised again by the node
+            raise Unhandled(error) from None
+
+    return wrap_tool_call
+
+
+def _async_raising(wrapper: AsyncToolCallWrapper) -> AsyncToolCallWrapper:
+    """As ``_raising``."""
+
+    async def awrap_tool_call(request: ToolCallRequest, execute: AsyncExecute) -> Answer:
+        try:
+            return await wrapper(request, execute)
+        except Exception as error:  # noqa: BLE001  raised again by the node
+            raise Unhandled(error) from None
+
+    return awrap_tool_call
 
 
 def refuse_pointless(
