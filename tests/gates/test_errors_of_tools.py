@@ -51,7 +51,7 @@ def outcome(run: Callable[..., Any], handles: Any, name: str, args: dict[str, An
         apply_guard(builder, **options)
     try:
         return str(run(builder.compile())["messages"][2].content)
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         return f"raises {type(error).__name__} from {type(error.__context__).__name__}"
 
 

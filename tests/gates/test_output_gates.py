@@ -8,7 +8,7 @@ import logging
 import operator
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from types import SimpleNamespace
 from typing import Annotated, Any, TypedDict
 
@@ -60,6 +60,16 @@ async def stuck_async(state: State) -> dict[str, Any]:
     return {"said": [SAME]}
 
 
+def stuck_generator(state: State) -> Iterator[dict[str, Any]]:
+    yield {"said": ["The first part is replaced."]}
+    yield {"said": [SAME]}
+
+
+async def stuck_async_generator(state: State) -> AsyncIterator[dict[str, Any]]:
+    await asyncio.sleep(0)
+    yield {"said": [SAME]}
+
+
 class Stuck:
     def __call__(self, state: State) -> dict[str, Any]:
         return {"said": [SAME]}
@@ -86,6 +96,9 @@ NODES: dict[str, Any] = {
     "method": Method().think,
     "partial": functools.partial(lambda extra, state: {"said": [SAME]}, 1),
     "async partial": functools.partial(stuck_async),
+    "generator": stuck_generator,
+    "partial of a generator": functools.partial(stuck_generator),
+    "async generator": stuck_async_generator,
 }
 
 
@@ -117,7 +130,7 @@ def test_three_equal_outputs_end_the_loop_whatever_the_node_is(kind: str) -> Non
     assert [one.theorem for one in gate.certificates] == [STAGNATION_THEOREM]
 
 
-@pytest.mark.parametrize("kind", ["function", "class", "method", "partial", "lambda"])
+@pytest.mark.parametrize("kind", ["function", "class", "method", "partial", "lambda", "generator"])
 def test_sync_graphs_and_graphs_without_a_thread(kind: str) -> None:
     gate = StagnationGate(board=board())
     graph = looping(gate, NODES[kind])

@@ -12,7 +12,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final, Generic, TypeVar, cast
 
 from opentelemetry import trace
@@ -135,7 +135,25 @@ class OutputGate(ABC, Generic[Memory]):
                 return after_awaiting(output, args, kwargs)
             return after(output, args, kwargs)
 
+        def wrapped_generator(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            output = None
+            for part in node(*args, **own(kwargs)):
+                output = _with_part(output, part)
+                yield part
+            after(output, args, kwargs)
+
+        async def wrapped_async_generator(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+            output = None
+            async for part in node(*args, **own(kwargs)):
+                output = _with_part(output, part)
+                yield part
+            after(output, args, kwargs)
+
         wrapped: Any = wrapped_async if is_async(node) else wrapped_sync
+        if inspect.isgeneratorfunction(kind := _plain(node)):
+            wrapped = wrapped_generator
+        elif inspect.isasyncgenfunction(kind):
+            wrapped = wrapped_async_generator
         functools.update_wrapper(wrapped, node if inspect.isroutine(node) else type(node).__call__, updated=())
         wrapped.__name__ = wrapped.__qualname__ = name
         wrapped.__signature__ = _signature(node)
@@ -216,14 +234,26 @@ def thread_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
 
 def is_async(node: Node) -> bool:
     """Whether a call of ``node`` returns a coroutine: a coroutine function, a partial of one, or ``async __call__``."""
-    while isinstance(node, functools.partial):
-        node = node.func
+    node = _plain(node)
     return inspect.iscoroutinefunction(node) or inspect.iscoroutinefunction(getattr(type(node), "__call__", None))  # noqa: B004
 
 
-def _name_of(node: Node) -> str:
+def _with_part(output: Any, part: Any) -> Any:
+    """The output of a generator so far, as LangChain adds its parts up: what cannot be added replaces it."""
+    try:
+        return part if output is None else output + part
+    except TypeError:
+        return part
+
+
+def _plain(node: Node) -> Node:
     while isinstance(node, functools.partial):
         node = node.func
+    return node
+
+
+def _name_of(node: Node) -> str:
+    node = _plain(node)
     return str(getattr(node, "__name__", None) or type(node).__name__)
 
 
