@@ -61,6 +61,7 @@ SETS: Final = (
     "fortysecond",
     "hosts",
     "hostsagain",
+    "ordinary",
     "attacked",
 )
 """See ``tests/data/README.md``: which of them the rules were tuned on."""

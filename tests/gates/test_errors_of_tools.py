@@ -55,7 +55,11 @@ def outcome(run: Callable[..., Any], handles: Any, name: str, args: dict[str, An
         return f"raises {type(error).__name__} from {type(error.__context__).__name__}"
 
 
-@pytest.mark.parametrize("handles", [True, False, "Sorry.", (ValueError,), ValueError, handler], ids=str)
+@pytest.mark.parametrize(
+    "handles",
+    [True, False, "Sorry.", (ValueError,), ValueError, handler],
+    ids=["all", "none", "a text", "a tuple", "a class", "a function"],
+)
 @pytest.mark.parametrize(
     ("name", "args"), [("pay", {"amount": "1"}), ("convert", {"amount": "no number"}), ("convert", {"amount": 1})]
 )

@@ -20,7 +20,7 @@ from trajectory_guard.core.observation import Observation, SameResultRun
 from trajectory_guard.core.plain import from_text, to_text
 from trajectory_guard.core.policy import Ladder, RunScore, resolve_nudge
 from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS, StepRecord
-from trajectory_guard.core.tools import enters_text, is_path, is_waiting, moves_cursor, scrolls
+from trajectory_guard.core.tools import acts_on_view, enters_text, is_path, is_waiting, moves_cursor, scrolls
 
 MAX_AGENTS: Final = 8
 NO_FAILURE: Final = -1
@@ -294,7 +294,8 @@ class Run:
             self.entries, self.last_entry = self.entries + 1, self.index
         if self.entries >= _ENTRIES:
             self.last_record = self.index
-        if acts := seen.acts:
+        acts = seen.acts
+        if acts or acts_on_view(seen.step.tool_name):
             self._note_places(seen)
         if acts or self.last_record == self.index:
             self.last_act = self.index

@@ -70,7 +70,10 @@ def begins_as_error(text: str) -> bool:
     (True, False)
     """
     if _ERROR_LIKE.search(text) is not None or _FIRST_LINE_ERROR.search(text) is not None:
-        return True
+        rest = without_denied_errors(text)
+        if rest == text or _ERROR_LIKE.search(rest) is not None or _FIRST_LINE_ERROR.search(rest) is not None:
+            return True
+        text = rest
     if _FORM_OF_ERROR.match(text) is not None:
         return True
     head = text[:_HEAD_CHARS].lower()
@@ -146,6 +149,48 @@ def _unless_error(found: re.Match[str]) -> str:
     elif before and _VERBS.search(last) is not None and not found["value"].startswith(("0", "[")):
         return found[0]  # "Tool failed: None" quotes an exception without a message
     return "" if _NAMES_ERROR.search(last) is not None else found[0]
+
+
+# --- phrases that say that there was no error ------------------------------------------------------------------
+
+_NOUNS: Final = (
+    r"errors?|exceptions?|failures?|faults?|fehlern?|erreurs?|errore|errori|erros?|errores|fouten|fout|fel"
+    r"|(?:błęd|ошиб|помил|σφάλμα|virhe|chyb)[^\W\d]*|hata|त्रुटि|ข้อผิดพลาด|lỗi|오류|kesalahan|erori"
+)
+_NONE_BEFORE: Final = (
+    "0|no(?! such)|zero|without|nor|ohne|kein(?:e[nr]?)?|sans|ni|aucune?|sin|ning[uú]na?|senza|nessun[ao]?|sem|nenhuma?"
+    "|geen|zonder|inga|inget|utan|ingen|uten|uden|brak|bez|без|нет|немає|ei|tanpa|tidak ada|không có|ไม่มี|कोई|fără"
+    "|žádn[éáý]|χωρίς|καμία|κανένα"
+)
+_NONE_BEHIND: Final = (
+    "yok(?:tur)?|bulunamadı|bulunmadı|bulunmuyor|(?:tespit|rapor) edilmedi|saptanmadı|görülmedi|없음|없습니다|없다"
+    "|0 ?건|नहीं|none|free"
+)
+_DENIED_ERROR: Final = re.compile(
+    rf"(?<![^\W_])(?:{_NONE_BEFORE})\s{{1,3}}(?:[^\W\d]{{1,24}},?\s)?(?:(?:or|and|nor|oder|und|ou|et|o|e|y|i)\s)?"
+    rf"(?:{_NOUNS})(?![^\W_])"
+    rf"|(?<![^\W_])(?:{_NOUNS})[가는은이도]?[ -]{{1,3}}(?:{_NONE_BEHIND})(?![^\W_])"
+    # the label of a setting, a share or a count of none
+    rf"|(?<![^\W_])(?:(?:{_NOUNS})(?:[ -][^\W\d]{{1,24}}){{0,2}}|(?:failed|invalid|unknown) [^\W\d]{{1,24}}s)"
+    r"(?:\s?:?\s{1,3}\d{1,3}(?:[.,]\d{1,6})?\s?%|\s?[:=]\s{1,3}(?:0(?![\w.,:-])"
+    r"|(?:enabled|disabled|on|off|empty)(?![^\W_])(?= ?[,;.)]| ?$)))",
+    re.IGNORECASE | re.MULTILINE,
+)
+_LABELLED: Final = re.compile(r"\A[A-Z][^\W\d_]{0,30}: (?:[Uu]nknown|(?:Error|Exception|Failure) [a-z]{2,20})\Z")
+"""A field of a record whose value is unknown, or a topic."""
+
+
+def without_denied_errors(text: str) -> str:
+    """A text without the phrases that say that there was no error, or that only name what has to do with errors.
+
+    >>> without_denied_errors("Hata yok"), without_denied_errors("12 pages, error-free")
+    ('', '12 pages, ')
+    >>> without_denied_errors("Failed logins: 0"), without_denied_errors("Compilé sans avertissement ni erreur.")
+    ('', 'Compilé sans avertissement .')
+    >>> without_denied_errors("Error: no such file"), without_denied_errors("Hata: dosya bulunamadı")
+    ('Error: no such file', 'Hata: dosya bulunamadı')
+    """
+    return "" if _LABELLED.match(text) is not None else _DENIED_ERROR.sub("", text)
 
 
 # --- warnings above a result ---------------------------------------------------------------------------------

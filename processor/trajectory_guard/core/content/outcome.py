@@ -14,6 +14,7 @@ from trajectory_guard.core.content.error_text import (
     answer_in,
     begins_as_error,
     holds_error,
+    without_denied_errors,
     without_empty_errors,
     without_notices,
 )
@@ -412,7 +413,9 @@ def states_error(line: str, values: Sequence[str] = ()) -> bool:
     >>> states_error("Deploy attempt 4 failed: quota exceeded"), states_error("12 passed, 0 failed")
     (True, False)
     """
-    stated = _STATES_ERROR.search(without_empty_errors(line)) if may_hold(ERROR_STEMS, line) else None
+    if not may_hold(ERROR_STEMS, line) or _STATES_ERROR.search(line) is None:
+        return False
+    stated = _STATES_ERROR.search(without_denied_errors(without_empty_errors(line)))
     if stated is None or _COUNTS_NONE.search(line) is not None:
         return False
     return not any(stated[0].lower() in value.lower() for value in values)

@@ -20,7 +20,7 @@ from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.plain import from_text, to_text
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS, Certainty
 from trajectory_guard.core.text import both_ends
-from trajectory_guard.core.tools import is_thinking
+from trajectory_guard.core.tools import is_lookup, is_thinking
 
 _OFTEN: Final = 6
 _FAR: Final = 16
@@ -169,7 +169,10 @@ class RecurringFailure(Detector):
                 tries = tried
         complains = False
         if 0 <= tries < _TRIES or (tries >= 0 and seen.index % _RETRY_STEPS == 0):
-            complains = looks_like_error(text) or begins_with_complaint(text, seen.values) or seen.fails_in_words
+            is_article = seen.made_alike > 1 and is_lookup(seen.step.tool_name)  # read again, it may speak of failures
+            complains = looks_like_error(text) or (
+                not is_article and (begins_with_complaint(text, seen.values) or seen.fails_in_words)
+            )
             tries = min(tries + 1, _TRIES)
         newest = pack("<HHH", tool, size, 0 if complains or tries < 0 else tries)
         self.sizes = (self.sizes + newest)[-_SIZES * len(newest) :]
