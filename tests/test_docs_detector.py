@@ -25,4 +25,4 @@ def test_the_example_fires_nudges_and_explains() -> None:
     assert [verdict.step_index for verdict in reported] == [5, 7]
     assert reported[0].reason == "The agent has undone its own work 3 times."
     assert reported[1].level is Level.NUDGE
-    assert "Decide for one version" in str(reported[1].nudge)
+    assert "Decide on one version" in str(reported[1].nudge)

@@ -195,6 +195,28 @@ def chat(conversation: str, number: int) -> SpanShape:
     return SpanShape("chat gpt-4o", attributes)
 
 
+def model_call(conversation: str, number: int, messages: int) -> SpanShape:
+    """A model call by the semantic conventions whose span holds ``messages`` messages, and an answer that asks for a
+    tool."""
+    asked = [{"role": "user", "parts": [{"type": "text", "content": f"Question {number}: where is my order?"}]}]
+    for at in range(1, messages, 2):
+        call = {"type": "tool_call", "id": f"c{at}", "name": TOOL, "arguments": arguments(at)}
+        found = {"type": "tool_call_response", "id": f"c{at}", "result": answer(at)}
+        asked += [{"role": "assistant", "parts": [call]}, {"role": "tool", "parts": [found]}]
+    newest = {"type": "tool_call", "id": f"c{messages + number}", "name": TOOL, "arguments": arguments(number)}
+    said = {"type": "text", "content": f"I will look at order {number}."}
+    attributes: Attributes = [
+        ("gen_ai.operation.name", "chat"),
+        ("gen_ai.request.model", "gpt-5"),
+        ("gen_ai.conversation.id", conversation),
+        ("gen_ai.usage.input_tokens", 900),
+        ("gen_ai.usage.output_tokens", 40),
+        ("gen_ai.input.messages", json.dumps(asked)),
+        ("gen_ai.output.messages", json.dumps([{"role": "assistant", "parts": [said, newest]}])),
+    ]
+    return SpanShape("chat gpt-5", attributes, semconv(conversation, number).above)
+
+
 def http(conversation: str, number: int) -> SpanShape:
     """An HTTP client span, as most spans of an application are: ten attributes, none of them ours."""
     attributes: Attributes = [

@@ -80,6 +80,10 @@ def rows(effort: Effort) -> Iterator[Row]:
     for name, shape in _LOOPS:
         figures = _measure(shape, effort.times(0.2))
         yield Row(f"tool span, {name}: added", figures.added("guarded", "sdk"), "us", figures.median("sdk"), "SDK")
+    for messages in (20, 100):
+        figures = _measure(partial(shapes.model_call, messages=messages), effort.times(0.2))
+        added, sdk = figures.added("guarded", "sdk"), figures.median("sdk")
+        yield Row(f"model span with {messages} messages: added", added, "us", sdk, "SDK")
     figures = _measure(shapes.http, effort.rounds * 3)
     sdk = figures.median("sdk")
     yield Row("other span, 10 attributes: added", figures.added("guarded", "sdk"), "us", sdk, "SDK", OTHER_RATIO, True)
