@@ -57,10 +57,10 @@ def _agent(policy: Policy, board: Any) -> Any:
 
 
 CASES = [
-    pytest.param(labels(40, "{number} of {total}"), 40, id="each call"),
-    pytest.param(labels(40, "Étiquette {number}/{total}."), 40, id="in another language"),
-    pytest.param(labels(150, "Label {number} of {total}"), 150, id="many"),
-    pytest.param(labels(30, "{number} of {total}", lap=("print_label", "look", "look")), 90, id="a lap"),
+    pytest.param(labels(24, "{number} of {total}"), 24, id="each call"),
+    pytest.param(labels(24, "Étiquette {number}/{total}."), 24, id="in another language"),
+    pytest.param(labels(60, "Label {number} of {total}"), 60, id="many"),
+    pytest.param(labels(14, "{number} of {total}", lap=("print_label", "look", "look")), 42, id="a lap"),
     pytest.param(labels(60, "{number}-{to} of {total}", batch=5), 60, id="parallel calls"),
 ]
 
@@ -88,8 +88,8 @@ def test_without_a_count_the_same_calls_are_stopped() -> None:
 
 
 def test_a_count_is_heard_where_no_text_may_be_kept(traced: Callable[..., Any]) -> None:
-    graph = _graph(labels(40, "Label {number} of {total} for Ms Smith"), traced(redact=True))
+    graph = _graph(labels(24, "Label {number} of {total} for Ms Smith"), traced(redact=True))
     messages = graph.invoke({"messages": [("user", "Print the labels of order A-17.")]}, LIMIT)["messages"]
 
     assert closing(messages) == []
-    assert tool_runs(messages) == 40
+    assert tool_runs(messages) == 24

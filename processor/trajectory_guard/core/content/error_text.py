@@ -155,7 +155,7 @@ def _unless_error(found: re.Match[str]) -> str:
 
 _NOUNS: Final = (
     r"errors?|exceptions?|failures?|faults?|fehlern?|erreurs?|errore|errori|erros?|errores|fouten|fout|fel"
-    r"|(?:błęd|ошиб|помил|σφάλμα|virhe|chyb)[^\W\d]*|hata|त्रुटि|ข้อผิดพลาด|lỗi|오류|kesalahan|erori"
+    r"|(?:błęd|ошиб|помил|σφάλμα|virhe|chyb)[^\W\d_]{0,20}|hata|त्रुटि|ข้อผิดพลาด|lỗi|오류|kesalahan|erori"
 )
 _NONE_BEFORE: Final = (
     "0|no(?! such)|zero|without|nor|ohne|kein(?:e[nr]?)?|sans|ni|aucune?|sin|ning[uú]na?|senza|nessun[ao]?|sem|nenhuma?"

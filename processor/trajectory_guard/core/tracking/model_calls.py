@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.content.grids import counts_in
 from trajectory_guard.core.fingerprints import digest64
+from trajectory_guard.core.observation import MAX_THOUGHT_CHARS
 from trajectory_guard.core.steps import StepRecord
 
 TOOL_NAME: Final = "model"
@@ -70,7 +71,8 @@ def advance(newest: Newest, call: StepRecord, *, redact: bool = False) -> tuple[
     scope, key, end = call.model_scope or "", key_of(call), call.timestamp + call.duration
     own = next((one for one in newest if one.scope == scope), None)
     others = tuple(one for one in newest if one.scope != scope)
-    said = counts_in(call.thought or "") if redact else call.thought or ""
+    said = (call.thought or "")[:MAX_THOUGHT_CHARS]
+    said = counts_in(said) if redact else said
     if own is not None and call.timestamp < own.end:
         if key != own.key:
             own = own._replace(key="", times=0, believed=False)
