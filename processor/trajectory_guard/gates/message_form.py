@@ -44,7 +44,7 @@ def form_of(channel: Any) -> Form:
     return "new"
 
 
-def as_written(form: Form, shown: Sequence[Any], new: list[Any], before: Any = ()) -> Any:
+def as_written(form: Form, shown: Sequence[Any], new: list[Any], before: Any) -> Any:
     """A new message as a node writes it.
 
     Parameters:
@@ -59,7 +59,7 @@ def as_written(form: Form, shown: Sequence[Any], new: list[Any], before: Any = (
 
 def in_form_of(before: Any, messages: list[Any]) -> Sequence[Any]:
     """``messages`` as a list, or as a tuple where the state holds one."""
-    return tuple(messages) if isinstance(before, tuple) and isinstance(messages, list) and before else messages
+    return tuple(messages) if isinstance(before, tuple) and before else messages
 
 
 class Update(NamedTuple):

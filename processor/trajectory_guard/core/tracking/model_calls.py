@@ -30,7 +30,7 @@ class Series(NamedTuple):
         end: end of the newest batch in seconds.
         step_id, trace_id, start, first_end: the first call of the series, with its times in seconds.
         believed: its repeats are steps, and those of the other instrumentations of the run are not.
-        said: what the model says with the tools that its newest answer requests.
+        thought: what the model says with the tools that its newest answer requests.
     """
 
     scope: str
@@ -42,7 +42,7 @@ class Series(NamedTuple):
     start: float
     first_end: float
     believed: bool = False
-    said: str = ""
+    thought: str = ""
 
     def first_step(self, newest: StepRecord) -> StepRecord:
         """The first call of the series as a step; ``newest`` is the call that repeats it."""
@@ -71,24 +71,24 @@ def advance(newest: Newest, call: StepRecord, *, redact: bool = False) -> tuple[
     scope, key, end = call.model_scope or "", key_of(call), call.timestamp + call.duration
     own = next((one for one in newest if one.scope == scope), None)
     others = tuple(one for one in newest if one.scope != scope)
-    said = (call.thought or "")[:MAX_THOUGHT_CHARS]
-    said = counts_in(said) if redact else said
+    thought = (call.thought or "")[:MAX_THOUGHT_CHARS]
+    thought = counts_in(thought) if redact else thought
     if own is not None and call.timestamp < own.end:
         if key != own.key:
             own = own._replace(key="", times=0, believed=False)
-        return (*others, own._replace(end=max(own.end, end), said=said)), None
+        return (*others, own._replace(end=max(own.end, end), thought=thought)), None
     if own is not None and key and key == own.key:
         own = own._replace(times=own.times + 1, end=end, believed=not any(one.believed for one in others))
         return (*others, own), own if own.believed else None
     same_call = tuple(one for one in others if call.timestamp < one.end)
-    first = Series(scope, key, 1, end, call.step_id, call.trace_id, call.timestamp, end, said=said)
+    first = Series(scope, key, 1, end, call.step_id, call.trace_id, call.timestamp, end, thought=thought)
     return (*same_call[1 - _MAX_SCOPES :], first), None
 
 
 def with_thought(step: StepRecord, newest: Newest) -> StepRecord:
     """A tool step with what the model said when it asked for it, as the newest model calls before it show."""
-    said = next((one.said for one in reversed(newest) if one.said), "")
-    return step._replace(thought=said) if said and not step.thought else step
+    thought = next((one.thought for one in reversed(newest) if one.thought), "")
+    return step._replace(thought=thought) if thought and not step.thought else step
 
 
 def key_of(call: StepRecord) -> str:
